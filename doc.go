@@ -1,0 +1,2 @@
+// Package notifyq is a notification queue on PostgreSQL.
+package notifyq

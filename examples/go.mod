@@ -1,0 +1,7 @@
+module github.com/notifyq/notifyq/examples
+
+go 1.26
+
+require github.com/notifyq/notifyq v0.0.0
+
+replace github.com/notifyq/notifyq => ../
