@@ -1,7 +1,22 @@
 module github.com/notifyq/notifyq/providers
 
-go 1.26
+go 1.26.0
 
-require github.com/notifyq/notifyq v0.0.0
+require (
+	github.com/emersion/go-sasl v0.0.0-20241020182733-b788ff22d5a6
+	github.com/emersion/go-smtp v0.26.0
+	github.com/google/uuid v1.6.0
+	github.com/notifyq/notifyq v0.0.0
+	github.com/stretchr/testify v1.12.1
+	github.com/wneessen/go-mail v0.8.1
+	go.uber.org/goleak v1.3.0
+	golang.org/x/net v0.62.0
+)
+
+require (
+	go.yaml.in/yaml/v3 v3.0.5 // indirect
+	golang.org/x/crypto v0.58.0 // indirect
+	golang.org/x/text v0.43.0 // indirect
+)
 
 replace github.com/notifyq/notifyq => ../

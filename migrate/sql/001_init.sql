@@ -305,10 +305,10 @@ begin atomic
          or e.redrive_count > o.redrive_count
          or (e.redrive_count = o.redrive_count and e.status <> o.status))
     union all
-    select 'only a waiting job books a slot', r.job_id, 'it is not pending'
+    select 'a slot is booked for a live job', r.job_id, 'the job is not in the queue'
       from {{.Schema}}.rate_limit_reservations r
       left join {{.Schema}}.notification_queue q on q.id = r.job_id
-     where r.booked and (q.id is null);
+     where r.booked and r.reserved_at > statement_timestamp() and q.id is null;
 end;
 
 ---- create above / drop below ----

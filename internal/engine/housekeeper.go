@@ -1,0 +1,145 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/notifyq/notifyq/internal/store"
+)
+
+// Bounds of one step of housekeeping, and of what one run may do before the next worker's turn.
+const (
+	housekeepingBatch = 500
+	pruneBatch        = 1000
+	pruneSteps        = 200
+	pruneEvery        = time.Minute
+	pruneFromStart    = time.Hour
+)
+
+// housekeep keeps the tables in order: it recovers expired claims, ends jobs whose time is over, and prunes. Every
+// worker does it, on the database's clock, in small statements that pass over locked rows, so that nobody has to be the
+// leader and workers that do it together share the work. It never is a queued job: the queue might be what is stuck.
+func (e *Engine) housekeep(ctx context.Context) {
+	wait := time.Duration(0)
+	var prune pruner
+	for {
+		if sleep(ctx, wait); ctx.Err() != nil {
+			return
+		}
+		wait = jitter(e.cfg.RecoveryInterval, e.cfg.Random())
+		e.recover(ctx)
+		e.expire(ctx)
+		prune.run(ctx, e)
+	}
+}
+
+// recover ends expired claims.
+func (e *Engine) recover(ctx context.Context) {
+	var requeued, dead int
+	e.repeat(ctx, "worker.recovery_failed", func(ctx context.Context) (bool, error) {
+		r, err := e.cfg.Store.Recover(ctx, e.cfg.Pool, housekeepingBatch, e.cfg.Events)
+		requeued, dead = requeued+len(r.Requeued), dead+len(r.DeadLettered)
+		for _, id := range r.DeadLettered {
+			e.log.Warn("job.dead_letter", "jobId", id, "reason", "lease_expired")
+		}
+		return len(r.Requeued)+len(r.DeadLettered) == housekeepingBatch, err
+	})
+	if requeued+dead > 0 {
+		e.log.Warn("jobs.recovered", "requeued", requeued, "deadLettered", dead)
+		e.board.wantMore()
+	}
+}
+
+// expire ends waiting jobs whose time is over.
+func (e *Engine) expire(ctx context.Context) {
+	e.repeat(ctx, "worker.expiry_failed", func(ctx context.Context) (bool, error) {
+		over, err := e.cfg.Store.Expire(ctx, e.cfg.Pool, housekeepingBatch, e.cfg.Events)
+		for _, id := range over {
+			e.log.Warn("job.fail", "jobId", id, "reason", "expired")
+		}
+		return len(over) == housekeepingBatch, err
+	})
+}
+
+// repeat runs steps while there is more to do. A failure ends this run; the next one comes anyway.
+func (e *Engine) repeat(ctx context.Context, failure string, step func(ctx context.Context) (more bool, err error)) {
+	for ctx.Err() == nil {
+		call, cancel := e.call(ctx)
+		more, err := step(call)
+		cancel()
+		if err != nil {
+			e.log.Warn(failure, "error", store.Describe(err))
+			return
+		}
+		if !more {
+			return
+		}
+	}
+}
+
+// pruner walks three tables by id, from where it was to where it may delete, and from the start again once an hour.
+type pruner struct {
+	last  time.Time
+	start time.Time
+	marks [3]uuid.UUID
+}
+
+type pruneStep func(ctx context.Context, after uuid.UUID, keep time.Duration, limit int) (store.Pruned, error)
+
+func (p *pruner) run(ctx context.Context, e *Engine) {
+	now := time.Now()
+	if now.Sub(p.last) < pruneEvery {
+		return
+	}
+	p.last = now
+	if now.Sub(p.start) > pruneFromStart {
+		p.start, p.marks = now, [3]uuid.UUID{}
+	}
+	s, pool := e.cfg.Store, e.cfg.Pool
+	if e.cfg.Limits != nil {
+		p.walk(ctx, e, 0, 2*e.limitWindow(), func(ctx context.Context, after uuid.UUID, keep time.Duration, limit int) (store.Pruned, error) {
+			return s.PruneSlots(ctx, pool, after, keep, limit)
+		})
+	}
+	if e.cfg.Retention > 0 {
+		p.walk(ctx, e, 1, e.cfg.Retention, func(ctx context.Context, after uuid.UUID, keep time.Duration, limit int) (store.Pruned, error) {
+			return s.PruneJobs(ctx, pool, after, keep, limit)
+		})
+	}
+	if e.cfg.EventRetention > 0 {
+		p.walk(ctx, e, 2, e.cfg.EventRetention, func(ctx context.Context, after uuid.UUID, keep time.Duration, limit int) (store.Pruned, error) {
+			return s.PruneEvents(ctx, pool, after, keep, limit)
+		})
+	}
+}
+
+// walk goes on from the table's mark for a bounded number of steps.
+func (p *pruner) walk(ctx context.Context, e *Engine, table int, keep time.Duration, step pruneStep) {
+	deleted, steps := 0, 0
+	e.repeat(ctx, "worker.prune_failed", func(ctx context.Context) (bool, error) {
+		done, err := step(ctx, p.marks[table], keep, pruneBatch)
+		if err != nil {
+			return false, err
+		}
+		if done.Read > 0 {
+			p.marks[table] = done.Last
+		}
+		deleted += done.Deleted
+		steps++
+		return done.Read == pruneBatch && steps < pruneSteps, nil
+	})
+	if deleted > 0 {
+		e.log.Info("housekeeping.pruned", "table", [...]string{"reservations", "jobs", "events"}[table], "rows", deleted)
+	}
+}
+
+// limitWindow is the longest window of the limits.
+func (e *Engine) limitWindow() time.Duration {
+	var longest time.Duration
+	for _, r := range e.cfg.Limits.Readings(uuid.Nil) {
+		longest = max(longest, r.Window)
+	}
+	return longest
+}

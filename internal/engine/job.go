@@ -1,0 +1,70 @@
+package engine
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/notifyq/notifyq/internal/store"
+)
+
+// Job is one claimed job in memory.
+type Job struct {
+	store.Claimed
+	Token uuid.UUID
+
+	lane      *lane
+	claimedAt time.Time // before the claim was sent
+	leaseFrom time.Time // before the claim or the last renewal was sent
+	leaseFor  time.Duration
+
+	state      jobState
+	marked     bool      // started_at is written
+	admittedAt time.Time // before the admission was sent; zero: not admitted
+	late       bool      // it was admitted too long before it could start
+	screened   bool      // asked for once without a slot to run in, and not refused
+
+	startedAt time.Time
+	deadline  time.Time
+	settled   atomic.Bool
+}
+
+type jobState uint8
+
+const (
+	waiting  jobState = iota // in its lane
+	starting                 // has a slot, is with the starter
+	running
+	ended // recorded or given up by the recorder's queue
+)
+
+// settle tells the one caller that may say how the delivery ended: the runner, the watchdog that abandons it, or the
+// drain that gives up on it.
+func (j *Job) settle() bool { return j.settled.CompareAndSwap(false, true) }
+
+// needsStarter tells whether j may start only after a word with the database.
+func (j *Job) needsStarter(limited bool, now time.Time) bool {
+	return limited || (j.Park && !j.marked) || j.leaseLeft(now) < j.lane.needLease
+}
+
+// begin notes that the delivery starts. The board's lock is held: the watchdog reads what is set here.
+func (j *Job) begin(now time.Time) {
+	j.state = running
+	j.startedAt = now
+	j.deadline = now.Add(j.lane.Timeout)
+}
+
+// leaseLeft is how long nobody else can own the job, seen from now.
+func (j *Job) leaseLeft(now time.Time) time.Duration { return j.leaseFor - elapsed(j.leaseFrom, now) }
+
+// expired tells whether the notification's own time is over.
+func (j *Job) expired(now time.Time) bool {
+	return j.ExpiresIn != 0 && elapsed(j.claimedAt, now) >= j.ExpiresIn
+}
+
+// elapsed is the larger of what the monotonic clock and the wall clock say has passed: the monotonic one may stand still
+// while the machine sleeps, the wall clock may be set back.
+func elapsed(from, to time.Time) time.Duration {
+	return max(to.Sub(from), to.Round(0).Sub(from.Round(0)))
+}

@@ -1,0 +1,69 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/notifyq/notifyq/internal/store"
+)
+
+// keeper renews the leases of jobs that wait for a slot or for their outcome to be recorded. A running delivery needs no
+// renewal: it started with a lease that outlasts it.
+type keeper struct{ e *Engine }
+
+// renewBatch bounds one renewal.
+const renewBatch = 500
+
+func (k *keeper) loop(ctx context.Context) {
+	ticker := time.NewTicker(min(max(k.e.cfg.Lease/8, 20*time.Millisecond), 10*time.Second))
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		now := time.Now()
+		due := k.e.board.pick(func(j *Job) bool {
+			return (j.state == waiting || j.state == ended) && j.leaseLeft(now) < j.leaseFor/2
+		})
+		for len(due) > 0 && ctx.Err() == nil {
+			n := min(renewBatch, len(due))
+			if _, err := k.renew(ctx, due[:n], k.e.cfg.Store.Renew); err != nil {
+				k.e.log.Warn("worker.renew_failed", "jobs", len(due), "error", store.Describe(err))
+				break
+			}
+			due = due[n:]
+		}
+	}
+}
+
+type renewal func(ctx context.Context, pool *pgxpool.Pool, claims store.Claims, d time.Duration) ([]uuid.UUID, error)
+
+// renew prolongs the leases of jobs through one of the store's statements and tells for which that worked.
+func (k *keeper) renew(ctx context.Context, jobs []*Job, statement renewal) (map[*Job]bool, error) {
+	byID := make(map[uuid.UUID]*Job, len(jobs))
+	var claims store.Claims
+	for _, j := range jobs {
+		byID[j.ID] = j
+		claims.Add(j.ID, j.Token)
+	}
+	ctx, cancel := k.e.call(ctx)
+	defer cancel()
+	sent := time.Now()
+	done, err := statement(ctx, k.e.cfg.Pool, claims, k.e.cfg.Lease)
+	if err != nil {
+		return nil, err
+	}
+	renewed := make([]*Job, 0, len(done))
+	ok := make(map[*Job]bool, len(done))
+	for _, id := range done {
+		renewed = append(renewed, byID[id])
+		ok[byID[id]] = true
+	}
+	k.e.board.renewed(renewed, sent, k.e.cfg.Lease)
+	return ok, nil
+}

@@ -1,0 +1,89 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// CountCap is how far a count goes before it becomes an estimate or a lower bound.
+const CountCap = 1_000_000
+
+// Stats are counts by status and the wait of the oldest due job.
+type Stats struct {
+	ByStatus  map[int16]int64
+	Estimated bool
+	Lag       time.Duration
+}
+
+// No count reads more than CountCap entries. What is live and what failed is counted in indexes that hold nothing else;
+// SENT is what remains of the outcomes, whose number is an estimate once it is large.
+const statsSQL = `
+with live as (
+    select count(*) filter (where status = 0) as pending, count(*) filter (where status = 1) as processing, count(*) as total
+      from (select status from @notification_queue where $1::text is null or tenant = $1 limit $2) t
+), ended as (
+    select s.status, (select count(*) from (select from @notification_outcomes o
+                       where o.status = s.status and o.status <> 2 and ($1::text is null or o.tenant = $1) limit $2) t) as total
+      from unnest(array[3, 4, 5]::smallint[]) as s(status)
+), sent as (
+    select count(*) as total
+      from (select from @notification_outcomes o where o.status = 2 and ($1::text is null or o.tenant = $1) limit $2) t
+)
+select 0::smallint, pending, total >= $2 from live
+union all select 1::smallint, processing, total >= $2 from live
+union all select status, total, total >= $2 from ended
+union all
+select 2::smallint,
+       case when s.total < $2 or $1::text is not null then s.total
+            else greatest(s.total, (select reltuples::bigint from pg_catalog.pg_class where oid = '@notification_outcomes'::regclass)
+                                   - (select sum(total)::bigint from ended)) end,
+       s.total >= $2
+  from sent s`
+
+// One index descent for each channel that has waiting jobs (found by skipping from one to the next) and priority.
+const lagSQL = `
+with recursive channel as (
+    (select q.channel from @notification_queue q where q.status = 0 order by q.channel limit 1)
+    union all
+    select (select q.channel from @notification_queue q where q.status = 0 and q.channel > c.channel order by q.channel limit 1)
+      from channel c where c.channel is not null
+)
+select coalesce((extract(epoch from max(statement_timestamp() - d.next_attempt_at)) * 1000000)::bigint, 0)
+  from channel c
+ cross join unnest(array[1, 2, 3]::smallint[]) as p(priority)
+ cross join lateral (
+     select q.next_attempt_at
+       from @notification_queue q
+      where q.status = 0 and q.channel = c.channel and q.priority = p.priority and q.next_attempt_at <= statement_timestamp()
+        and ($1::text is null or q.tenant = $1)
+      order by q.next_attempt_at limit 1) d
+ where c.channel is not null
+   and not exists (select from @channel_states s where s.channel = c.channel and s.paused_at is not null)`
+
+// Stats counts, for one tenant or, if nil, for all.
+func (s *Store) Stats(ctx context.Context, q Querier, tenant *string) (Stats, error) {
+	out := Stats{ByStatus: make(map[int16]int64, 6)}
+	rows, err := q.Query(ctx, s.sql.stats, tenant, CountCap+1)
+	if err != nil {
+		return out, err
+	}
+	var status int16
+	var n int64
+	var capped bool
+	_, err = pgx.ForEachRow(rows, []any{&status, &n, &capped}, func() error {
+		out.ByStatus[status] = n
+		out.Estimated = out.Estimated || capped
+		return nil
+	})
+	if err != nil {
+		return out, err
+	}
+	var lagMicros int64
+	if err := q.QueryRow(ctx, s.sql.lag, tenant).Scan(&lagMicros); err != nil {
+		return out, err
+	}
+	out.Lag = time.Duration(lagMicros) * time.Microsecond
+	return out, nil
+}

@@ -1,0 +1,161 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Querier runs statements: a pool's connection, or a caller's transaction.
+type Querier interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
+}
+
+// The isolation level is asked for each time, since a role may set another default, under which SKIP LOCKED and ON
+// CONFLICT DO NOTHING end in 40001. It is a statement of the same pipeline, so it costs no round trip.
+const beginSQL = `begin isolation level read committed, read write`
+
+// The planner estimates an array parameter at ten rows and a queue table at whatever it held when it was last analyzed.
+// With the join left to it, a batch of 2,000 turned an index lookup into a hash over the whole table. The hot statements
+// find rows by the index meant, whatever the statistics say; SET LOCAL ends with the transaction, so PgBouncer is fine.
+const pinSQL = `select set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
+       set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true), set_config('jit', 'off', true)`
+
+// pinned queues fill's statements into one pipelined READ COMMITTED transaction with pinned plans. Nothing that the
+// callbacks saw counts unless it returns nil; if the error is not one of the server's, the transaction may have
+// committed all the same.
+func pinned(ctx context.Context, pool *pgxpool.Pool, fill func(b *pgx.Batch)) error {
+	return pipeline(ctx, pool, func(b *pgx.Batch) {
+		b.Queue(pinSQL)
+		fill(b)
+	})
+}
+
+// pipeline is pinned with the plans left to the planner.
+func pipeline(ctx context.Context, pool *pgxpool.Pool, fill func(b *pgx.Batch)) error {
+	conn, err := pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	b := &pgx.Batch{}
+	b.Queue(beginSQL)
+	fill(b)
+	b.Queue(`commit`)
+	err = conn.SendBatch(ctx, b).Close()
+	if err != nil {
+		leave(ctx, conn.Conn(), err)
+	}
+	return err
+}
+
+// leave brings a connection out of a failed transaction, or drops it if the server can't write: a primary that became a
+// standby keeps its connections open, and a pool would hand them out for ever.
+func leave(ctx context.Context, conn *pgx.Conn, cause error) {
+	if conn.IsClosed() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	if Code(cause) == "25006" {
+		_ = conn.Close(ctx)
+		return
+	}
+	_, _ = conn.Exec(ctx, `rollback`)
+}
+
+// InTx runs do in a READ COMMITTED transaction of its own.
+func InTx(ctx context.Context, pool *pgxpool.Pool, do func(q Querier) error) error {
+	conn, err := pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	tx, err := conn.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite})
+	if err != nil {
+		return err
+	}
+	if err = do(tx); err == nil {
+		err = tx.Commit(ctx)
+	}
+	if err != nil {
+		leave(ctx, conn.Conn(), err)
+	}
+	return err
+}
+
+// Code is the SQLSTATE of a server's error, or empty.
+func Code(err error) string {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		return pg.Code
+	}
+	return ""
+}
+
+// IsDataError tells an error that the values of one row caused (class 22 or 23): repeating the statement as it is can't
+// help, leaving out the row can.
+func IsDataError(err error) bool {
+	code := Code(err)
+	return len(code) == 5 && (code[:2] == "22" || code[:2] == "23")
+}
+
+// MayRepeat tells a conflict with another transaction after which the same statement may simply be run again.
+func MayRepeat(err error) bool {
+	switch Code(err) {
+	case "40001", "40P01":
+		return true
+	default:
+		return false
+	}
+}
+
+// Describe is what may be logged of a database error: class, SQLSTATE and constraint. The message, the detail and the
+// parameters can quote rows.
+func Describe(err error) string {
+	var pg *pgconn.PgError
+	switch {
+	case errors.As(err, &pg) && pg.ConstraintName != "":
+		return fmt.Sprintf("database error %s (constraint %s)", pg.Code, pg.ConstraintName)
+	case errors.As(err, &pg):
+		return "database error " + pg.Code
+	case errors.Is(err, context.DeadlineExceeded):
+		return "database call timed out"
+	case errors.Is(err, context.Canceled):
+		return "database call cancelled"
+	case pgconn.Timeout(err):
+		return "database connection timed out"
+	default:
+		return fmt.Sprintf("database connection failed (%T)", errors.Unwrap(err))
+	}
+}
+
+// uuids is for parameters: pgtype's own type is known to every query mode, google's is not.
+func uuids(ids []uuid.UUID) []pgtype.UUID {
+	out := make([]pgtype.UUID, len(ids))
+	for i, id := range ids {
+		out[i] = pgtype.UUID{Bytes: id, Valid: true}
+	}
+	return out
+}
+
+func pgUUID(id uuid.UUID) pgtype.UUID { return pgtype.UUID{Bytes: id, Valid: true} }
+
+// optional turns "" into NULL.
+func optional(s string) pgtype.Text { return pgtype.Text{String: s, Valid: s != ""} }
+
+func optionalTime(t time.Time) pgtype.Timestamptz {
+	return pgtype.Timestamptz{Time: t, Valid: !t.IsZero()}
+}
+
+func micros(d time.Duration) int64 { return d.Microseconds() }

@@ -1,0 +1,363 @@
+package notifyq
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/notifyq/notifyq/internal/engine"
+	"github.com/notifyq/notifyq/internal/schema"
+	"github.com/notifyq/notifyq/internal/store"
+)
+
+// ErrDrainTimeout is what Worker.Run returns when deliveries were still running, or outcomes still unwritten, at the end
+// of ShutdownTimeout. Their claims run out by themselves, and the jobs are delivered again under the same keys.
+var ErrDrainTimeout = errors.New("the worker did not drain in time")
+
+// ProviderConfig is how one channel is delivered.
+type ProviderConfig struct {
+	Provider Provider
+	// Timeout bounds one delivery. Default 10 s; it must be shorter than the worker's Lease, since a call that outlived
+	// its lease could be made twice at once.
+	Timeout time.Duration
+	// Concurrency is how many deliveries of this channel run at once. Default and at most the worker's.
+	Concurrency int
+	// RatePerSecond spaces the starts of this channel in this worker. Zero means no limit.
+	RatePerSecond float64
+}
+
+// WorkerConfig needs Providers; every other field has a default.
+type WorkerConfig struct {
+	// Providers by channel. A channel that is not among them is left to other workers.
+	Providers map[Channel]ProviderConfig
+	// Schema holds notifyq's tables. Default "notifyq".
+	Schema string
+	// ID names the worker in logs and rows, for people; claims go by a fresh token each. Default host, process id and a
+	// random part. At most 255 bytes.
+	ID string
+	// Logger gets the events. Default slog.Default(). No payload, recipient, key or provider's error text is ever logged.
+	Logger *slog.Logger
+	// Client, if set, wakes this worker when it schedules something that is due.
+	Client *Client
+
+	// Concurrency is how many deliveries run at once, over all channels. Each channel leaves the others one slot.
+	// Default 10; at most 10,000.
+	Concurrency int
+	// BatchSize is how many jobs the worker holds at most: waiting, running and not yet recorded. Default 100; at least
+	// the concurrency (which is cut down to it), at most 10,000. Throughput grows with both.
+	BatchSize int
+	// PollInterval is how often an idle worker looks for due jobs. Default 1 s; at least 10 ms.
+	PollInterval time.Duration
+	// Lease is how long a claim is worth: after it, another worker takes over what this one has not recorded. It is
+	// renewed for jobs that wait. Default 5 min; at least 1 s.
+	Lease time.Duration
+	// RecoveryInterval is how often expired claims are looked for and other housekeeping is done. Default 30 s; at least
+	// 100 ms.
+	RecoveryInterval time.Duration
+	// ShutdownTimeout is what running deliveries get at a stop. Default 10 s. Writing outcomes may take two seconds more;
+	// give the process 5 s more than this before it is killed.
+	ShutdownTimeout time.Duration
+	// Retry is the backoff. Default 1 s doubled up to 5 min.
+	Retry RetryPolicy
+	// RateLimits hold per recipient, over all workers. Default none.
+	RateLimits []RateLimit
+	// LowPriorityShare is the part of what is claimed that lower priorities may take before higher ones, 0 to 0.9. At the
+	// default, 0, priority is strict, and an endless stream of high priority holds the others up for as long as it lasts.
+	LowPriorityShare float64
+	// RecordEvents writes an event with every SENT, FAILED and DEAD_LETTERED, for a relay to publish. Off by default, so
+	// that nothing piles up where nothing is published.
+	RecordEvents bool
+	// Retention removes jobs that finished longer ago. Default 0, which keeps them; at least 1 min.
+	Retention time.Duration
+	// EventRetention removes events that were published longer ago. Default 0, which keeps them; at least 1 min.
+	EventRetention time.Duration
+
+	// firstPause replaces the first pause of a misconfigured provider in tests.
+	firstPause time.Duration
+}
+
+// Pauses of a provider that answers Misconfigured: the first, and the longest they grow to.
+const (
+	firstProviderPause = 5 * time.Second
+	maxProviderPause   = 5 * time.Minute
+)
+
+// Worker claims due jobs, delivers them and records what came of it. Any number may run on one database.
+type Worker struct {
+	cfg     WorkerConfig
+	pool    *pgxpool.Pool
+	log     *slog.Logger
+	started atomic.Bool
+}
+
+// NewWorker checks the configuration; it does not touch the database. The worker takes only the address and the
+// credentials from pool and opens two connections of its own, so that a busy pool can't hold up a lease.
+func NewWorker(pool *pgxpool.Pool, cfg WorkerConfig) (*Worker, error) {
+	if pool == nil {
+		return nil, invalid("pool", "must not be nil")
+	}
+	cfg, err := cfg.withDefaults()
+	if err == nil {
+		err = cfg.validate()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &Worker{cfg: cfg, pool: pool, log: cfg.Logger.With("workerId", cfg.ID)}, nil
+}
+
+func (cfg WorkerConfig) withDefaults() (WorkerConfig, error) {
+	cfg.Schema = cmp.Or(cfg.Schema, DefaultSchema)
+	cfg.ID = cmp.Or(cfg.ID, defaultID())
+	cfg.Concurrency = cmp.Or(cfg.Concurrency, 10)
+	cfg.BatchSize = cmp.Or(cfg.BatchSize, max(100, cfg.Concurrency))
+	cfg.PollInterval = cmp.Or(cfg.PollInterval, time.Second)
+	cfg.Lease = cmp.Or(cfg.Lease, 5*time.Minute)
+	cfg.RecoveryInterval = cmp.Or(cfg.RecoveryInterval, 30*time.Second)
+	cfg.ShutdownTimeout = cmp.Or(cfg.ShutdownTimeout, 10*time.Second)
+	cfg.Retry = cfg.Retry.withDefaults()
+	cfg.firstPause = cmp.Or(cfg.firstPause, firstProviderPause)
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	if cfg.Concurrency < 1 {
+		return cfg, invalid("Concurrency", "must be between 1 and 10,000")
+	}
+	providers := make(map[Channel]ProviderConfig, len(cfg.Providers))
+	for channel, p := range cfg.Providers {
+		p.Timeout = cmp.Or(p.Timeout, 10*time.Second)
+		p.Concurrency = cmp.Or(p.Concurrency, cfg.Concurrency)
+		providers[channel] = p
+	}
+	cfg.Providers = providers
+	cfg.RateLimits = slices.Clone(cfg.RateLimits)
+	return cfg, nil
+}
+
+// defaultID is unique among processes and among the workers of one, and says where to look.
+func defaultID() string {
+	host, err := os.Hostname()
+	if err != nil || checkText("ID", host, 200) != nil {
+		host = "worker"
+	}
+	return fmt.Sprintf("%s-%d-%08x", host, os.Getpid(), rand.Uint32())
+}
+
+func (cfg *WorkerConfig) validate() error {
+	within := func(field string, d, least, most time.Duration) error {
+		if d < least || d > most {
+			return invalid(field, fmt.Sprintf("must be between %v and %v", least, most))
+		}
+		return nil
+	}
+	const day = 24 * time.Hour
+	if !schema.ValidName(cfg.Schema) {
+		return invalid("Schema", schemaRule)
+	}
+	switch {
+	case cfg.Concurrency > 10_000:
+		return invalid("Concurrency", "must be between 1 and 10,000")
+	case cfg.BatchSize < 1 || cfg.BatchSize > 10_000:
+		return invalid("BatchSize", "must be between 1 and 10,000")
+	case !(cfg.LowPriorityShare >= 0 && cfg.LowPriorityShare <= 0.9):
+		return invalid("LowPriorityShare", "must be between 0 and 0.9")
+	case cfg.Retention != 0 && cfg.Retention < time.Minute:
+		return invalid("Retention", "must be 0 or at least 1m")
+	case cfg.EventRetention != 0 && cfg.EventRetention < time.Minute:
+		return invalid("EventRetention", "must be 0 or at least 1m")
+	case cfg.Client != nil && cfg.Client.cfg.Schema != cfg.Schema:
+		return invalid("Client", "must work on the worker's schema")
+	}
+	err := errors.Join(
+		checkName("ID", cfg.ID, 255),
+		within("PollInterval", cfg.PollInterval, 10*time.Millisecond, time.Hour),
+		within("Lease", cfg.Lease, time.Second, day),
+		within("RecoveryInterval", cfg.RecoveryInterval, 100*time.Millisecond, day),
+		within("ShutdownTimeout", cfg.ShutdownTimeout, 0, time.Hour),
+		cfg.Retry.validate(),
+		cfg.validateProviders(),
+	)
+	for i, limit := range cfg.RateLimits {
+		err = errors.Join(err, limit.validate(i))
+	}
+	return err
+}
+
+func (cfg *WorkerConfig) validateProviders() error {
+	if len(cfg.Providers) == 0 {
+		return invalid("Providers", "must name at least one channel")
+	}
+	for channel, p := range cfg.Providers {
+		field := func(name string) string { return fmt.Sprintf("Providers[%s].%s", channel, name) }
+		if err := checkChannel("Providers", channel); err != nil {
+			return err
+		}
+		switch {
+		case p.Provider == nil:
+			return invalid(field("Provider"), "must not be nil")
+		case p.Timeout < time.Millisecond || p.Timeout >= cfg.Lease:
+			return invalid(field("Timeout"), fmt.Sprintf("must be at least 1ms and shorter than the Lease (%v)", cfg.Lease))
+		case p.Concurrency < 1 || p.Concurrency > cfg.Concurrency:
+			return invalid(field("Concurrency"), fmt.Sprintf("must be between 1 and the worker's (%d)", cfg.Concurrency))
+		case !(p.RatePerSecond >= 0 && p.RatePerSecond <= 1e6):
+			return invalid(field("RatePerSecond"), "must be between 0 and 1,000,000")
+		}
+	}
+	return nil
+}
+
+// Run works until ctx ends, and then drains: nothing more is claimed, unstarted jobs go back at once with their attempts
+// refunded, running deliveries get ShutdownTimeout under a context that the stop does not cancel. It returns nil after a
+// clean drain and ErrDrainTimeout otherwise; by then nothing of it runs any more but calls whose providers ignore their
+// context.
+//
+// A database that is away is waited for, at the start too. ErrSchema means that waiting can't help: the schema is
+// missing or too old, or the role may not use it. A worker runs once.
+func (w *Worker) Run(ctx context.Context) error {
+	if !w.started.CompareAndSwap(false, true) {
+		return invalid("Worker", "must be run only once")
+	}
+	own, err := ownPool(w.pool, 2)
+	if err != nil {
+		return err
+	}
+	defer own.Close()
+	if err := w.awaitSchema(ctx, own); err != nil {
+		if ctx.Err() != nil {
+			return nil // stopped before it started
+		}
+		return err
+	}
+	e := engine.New(w.engineConfig(own))
+	if w.cfg.Client != nil {
+		defer w.cfg.Client.wakers.add(e.Wake)()
+	}
+	stuck, unrecorded := e.Run(ctx)
+	if len(stuck) == 0 && unrecorded == 0 {
+		return nil
+	}
+	names := make([]string, 0, 10)
+	for _, id := range stuck[:min(len(stuck), 10)] {
+		names = append(names, id.String())
+	}
+	return fmt.Errorf("%w: %d deliveries still running (%s), %d outcomes not recorded", ErrDrainTimeout, len(stuck), strings.Join(names, ", "), unrecorded)
+}
+
+// ownPool opens a small pool to the same database: what keeps leases must not queue behind the service's own queries.
+func ownPool(pool *pgxpool.Pool, conns int32) (*pgxpool.Pool, error) {
+	cfg := pool.Config().Copy()
+	cfg.MaxConns, cfg.MinConns, cfg.MinIdleConns = conns, 0, 0
+	return pgxpool.NewWithConfig(context.Background(), cfg)
+}
+
+// awaitSchema waits for a database with a schema that fits.
+func (w *Worker) awaitSchema(ctx context.Context, pool *pgxpool.Pool) error {
+	wait := 100 * time.Millisecond
+	for {
+		version, err := schema.Check(ctx, pool, w.cfg.Schema)
+		var unfit *schema.Error
+		switch {
+		case err == nil && version > schema.Version:
+			w.log.Warn("schema.ahead", "found", version, "known", schema.Version)
+			return nil
+		case err == nil:
+			return nil
+		case errors.As(err, &unfit):
+			return fmt.Errorf("%w: %w", ErrSchema, err)
+		case permanent(err):
+			return &dbError{"connect", err}
+		}
+		w.log.Warn("worker.database_away", "error", store.Describe(err), "retryInMs", wait.Milliseconds())
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(wait):
+		}
+		wait = min(2*wait, 5*time.Second)
+	}
+}
+
+// permanent tells a refusal that waiting does not change: wrong credentials, an unknown database or role.
+func permanent(err error) bool {
+	switch store.Code(err) {
+	case "28P01", "28000", "3D000":
+		return true
+	default:
+		return false
+	}
+}
+
+func (w *Worker) engineConfig(own *pgxpool.Pool) engine.Config {
+	cfg := engine.Config{
+		Store: newStore(w.cfg.Schema), Pool: own, Logger: w.cfg.Logger, ID: w.cfg.ID,
+		Concurrency: min(w.cfg.Concurrency, w.cfg.BatchSize), BatchSize: w.cfg.BatchSize, LowShare: w.cfg.LowPriorityShare,
+		PollInterval: w.cfg.PollInterval, Lease: w.cfg.Lease, RecoveryInterval: w.cfg.RecoveryInterval,
+		ShutdownTimeout: w.cfg.ShutdownTimeout, Retention: w.cfg.Retention, EventRetention: w.cfg.EventRetention,
+		Events: w.cfg.RecordEvents, Deliver: w.deliver, Decide: w.decide, Limits: newLimits(w.cfg.RateLimits),
+		Random: rand.Float64, FirstPause: w.cfg.firstPause, MaxPause: max(maxProviderPause, w.cfg.firstPause),
+	}
+	for channel, p := range w.cfg.Providers {
+		cfg.Lanes = append(cfg.Lanes, engine.LaneConfig{
+			Channel: string(channel), Timeout: p.Timeout, Concurrency: p.Concurrency, RatePerSecond: p.RatePerSecond,
+		})
+	}
+	slices.SortFunc(cfg.Lanes, func(a, b engine.LaneConfig) int { return cmp.Compare(a.Channel, b.Channel) })
+	return cfg
+}
+
+// deliver makes one attempt with the channel's provider.
+func (w *Worker) deliver(ctx context.Context, j *engine.Job) engine.Result {
+	receipt, err := w.cfg.Providers[Channel(j.Channel)].Provider.Deliver(ctx, Delivery{
+		Key: j.ID, Attempt: int(j.AttemptCount), FirstAttemptAt: j.FirstAttemptAt.UTC(), Tenant: j.Tenant,
+		Recipient: j.Recipient, Channel: Channel(j.Channel), Payload: j.Payload,
+	})
+	if err == nil {
+		return engine.Result{Class: engine.ClassSent, ProviderID: cut(cleanError(receipt.ProviderID), 255)}
+	}
+	r := engine.Result{Class: engine.Class(classOf(err)), Error: cleanError(err.Error())}
+	var marked *deliveryError
+	if !errors.As(err, &marked) && ctx.Err() != nil {
+		r.Class = engine.ClassTimeout // whether the request went out, nobody said
+	}
+	r.RetryAfter, _ = RetryDelay(err)
+	return r
+}
+
+// decide is the retry policy: see nextStatus and RetryPolicy.
+func (w *Worker) decide(j *engine.Job, r engine.Result) engine.Decision {
+	unknown := r.Class == engine.ClassAmbiguous || r.Class == engine.ClassTimeout || r.Class == engine.ClassPanic
+	if unknown && j.Park {
+		return ended(StatusDeadLettered, ReasonAmbiguous)
+	}
+	switch next := nextStatus(r.Class == engine.ClassPermanent, int(j.AttemptCount), int(j.MaxAttempts)); next {
+	case StatusFailed:
+		return ended(next, ReasonRefused)
+	case StatusDeadLettered:
+		return ended(next, ReasonExhausted)
+	default:
+		delay := w.cfg.Retry.Delay(int(j.AttemptCount), rand.Float64())
+		return engine.Decision{Retry: true, Delay: max(delay, min(r.RetryAfter, maxRetryAfter))}
+	}
+}
+
+// maxRetryAfter bounds what a provider may ask for.
+const maxRetryAfter = 24 * time.Hour
+
+func ended(s Status, reason string) engine.Decision {
+	number, _ := s.number()
+	event := "job.dead_letter"
+	if s == StatusFailed {
+		event = "job.fail"
+	}
+	return engine.Decision{Status: number, Reason: reason, Event: event}
+}
