@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/notifyq/notifyq/internal/schema"
 )
 
 // Limits of a notification. They hold in the library, whatever door a notification comes through; the first that is
@@ -187,7 +189,7 @@ var (
 	// comes with it.
 	ErrNotRedrivable = errors.New("only a failed or dead-lettered notification that has neither expired nor been erased can be redriven")
 	// ErrSchema is a database without the schema, or with an older version than this library needs.
-	ErrSchema = errors.New("the database schema does not fit this version of notifyq")
+	ErrSchema = schema.ErrUnfit
 	// ErrLeaseLost is a claim that another worker has taken over.
 	ErrLeaseLost = errors.New("the claim was lost")
 )

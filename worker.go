@@ -273,7 +273,7 @@ func (w *Worker) awaitSchema(ctx context.Context, pool *pgxpool.Pool) error {
 		case err == nil:
 			return nil
 		case errors.As(err, &unfit):
-			return fmt.Errorf("%w: %w", ErrSchema, err)
+			return fmt.Errorf("notifyq: %w", err) // it is an ErrSchema
 		case permanent(err):
 			return &dbError{"connect", err}
 		}

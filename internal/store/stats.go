@@ -87,3 +87,16 @@ func (s *Store) Stats(ctx context.Context, q Querier, tenant *string) (Stats, er
 	out.Lag = time.Duration(lagMicros) * time.Microsecond
 	return out, nil
 }
+
+const dueSoonSQL = `
+select count(*)
+  from @notification_queue q
+ where q.channel = any($1) and (q.status = 1 or q.next_attempt_at <= statement_timestamp() + $2::bigint * interval '1 microsecond')
+   and not exists (select from @channel_states c where c.channel = q.channel and c.paused_at is not null)`
+
+// DueSoon counts the jobs of some channels that are claimed, or due within d. It reads the whole queue: it is for tests.
+func (s *Store) DueSoon(ctx context.Context, q Querier, channels []string, d time.Duration) (int, error) {
+	var n int
+	err := q.QueryRow(ctx, s.sql.dueSoon, channels, micros(d)).Scan(&n)
+	return n, err
+}

@@ -46,7 +46,7 @@ type statements struct {
 	publish                                       string
 	lockKeys, reservations, reserve, pruneSlots   string
 	pruneJobs, pruneEvents                        string
-	stats, lag                                    string
+	stats, lag, dueSoon                           string
 }
 
 // render fills in the schema, which every relation and function is qualified with so that search_path never matters.
@@ -71,6 +71,6 @@ func (s *Store) render() statements {
 		publish:  q(publishSQL),
 		lockKeys: q(lockKeysSQL), reservations: q(reservationsSQL), reserve: q(reserveSQL), pruneSlots: q(pruneSlotsSQL),
 		pruneJobs: q(pruneJobsSQL), pruneEvents: q(pruneEventsSQL),
-		stats: q(statsSQL), lag: q(lagSQL),
+		stats: q(statsSQL), lag: q(lagSQL), dueSoon: q(dueSoonSQL),
 	}
 }
