@@ -83,8 +83,9 @@ func (c *claimer) step(ctx context.Context) bool {
 		return false
 	}
 	reserved := c.reserve(total)
-	probes := c.probes(caps, c.fullLook(now), reserved)
-	jobs, err := c.claim(ctx, probes, total)
+	full := c.fullLook(now)
+	probes := c.probes(caps, full, reserved)
+	jobs, err := c.claim(ctx, probes, total, full)
 	if err != nil {
 		c.failed(err)
 		return false
@@ -93,7 +94,7 @@ func (c *claimer) step(ctx context.Context) bool {
 		c.failures = 0
 		c.e.log.Info("worker.poll_recovered")
 	}
-	c.took(caps, probes, jobs, total, reserved > 0)
+	c.took(caps, jobs, taking{full: full, filled: len(jobs) >= total, reserved: reserved > 0})
 	c.e.board.add(jobs)
 	c.e.startRunners()
 	return len(jobs) > 0
@@ -171,7 +172,7 @@ func (c *claimer) split(n int) (low, normal int) {
 	return low, normal
 }
 
-func (c *claimer) claim(ctx context.Context, probes []store.Probe, limit int) ([]*Job, error) {
+func (c *claimer) claim(ctx context.Context, probes []store.Probe, limit int, full bool) ([]*Job, error) {
 	ctx, cancel := c.e.call(ctx)
 	defer cancel()
 	lease := store.Lease{Worker: c.e.cfg.ID, Token: uuid.New(), For: c.e.cfg.Lease}
@@ -180,7 +181,7 @@ func (c *claimer) claim(ctx context.Context, probes []store.Probe, limit int) ([
 	if err != nil {
 		return nil, err
 	}
-	if full := probes[0].Low.At.IsZero(); full {
+	if full {
 		c.lastFull = time.Now()
 		c.fullTook = c.lastFull.Sub(sent)
 	}
@@ -205,11 +206,16 @@ func (c *claimer) order(a, b *Job) int {
 	return cmp.Or(byPriority, a.NextAttemptAt.Compare(b.NextAttemptAt), bytes.Compare(a.ID[:], b.ID[:]))
 }
 
+// taking is how a claim was made.
+type taking struct {
+	full     bool // from the beginning
+	filled   bool // it got as many as it asked for
+	reserved bool // low priorities first, and only some of them
+}
+
 // took moves the marks and notes which channels may have more.
-func (c *claimer) took(caps map[*lane]int, probes []store.Probe, jobs []*Job, total int, reserved bool) {
-	full := probes[0].Low.At.IsZero()
-	filled := len(jobs) >= total
-	c.short = !filled
+func (c *claimer) took(caps map[*lane]int, jobs []*Job, t taking) {
+	c.short = !t.filled
 	c.credit += float64(len(jobs)) * c.e.cfg.LowShare
 	last := make(map[*lane]*[4]store.Mark, len(caps))
 	counts := make(map[*lane]int, len(caps))
@@ -225,17 +231,17 @@ func (c *claimer) took(caps map[*lane]int, probes []store.Probe, jobs []*Job, to
 	}
 	c.e.board.mu.Lock()
 	defer c.e.board.mu.Unlock()
-	for l, cap := range caps {
-		l.more = filled || reserved || counts[l] >= cap
+	for l, n := range caps {
+		l.more = t.filled || t.reserved || counts[l] >= n
 		if !l.more {
-			c.credit = 0 // everything due was taken
+			c.credit = 0 // everything due was taken: nobody is held back
 		}
 		for p := range l.marks {
 			if last[l] == nil || last[l][p].At.IsZero() {
 				continue
 			}
-			// A full look that took all it could leaves nothing behind the old mark; one that was cut short may.
-			if l.more && full || last[l][p].After(l.marks[p]) {
+			// A full look that was cut short may leave more behind the old mark; any other leaves nothing there.
+			if (l.more && t.full) || last[l][p].After(l.marks[p]) {
 				l.marks[p] = last[l][p]
 			}
 		}
