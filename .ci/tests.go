@@ -10,9 +10,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
 	"os"
-	"slices"
 	"strings"
 )
 
@@ -32,7 +30,8 @@ type key struct{ pkg, test string }
 
 type summary struct {
 	out                     io.Writer
-	said                    map[key]*strings.Builder // what tests said that have not passed yet
+	running                 map[key]*strings.Builder    // what each running test said
+	packages                map[string]*strings.Builder // what all said, by package
 	builds                  map[string]*strings.Builder
 	passedIn, failedIn      map[string]int // tests, by package
 	passed, failed, skipped int
@@ -41,7 +40,8 @@ type summary struct {
 func main() {
 	s := &summary{
 		out:      os.Stdout,
-		said:     map[key]*strings.Builder{},
+		running:  map[key]*strings.Builder{},
+		packages: map[string]*strings.Builder{},
 		builds:   map[string]*strings.Builder{},
 		passedIn: map[string]int{},
 		failedIn: map[string]int{},
@@ -83,15 +83,16 @@ func (s *summary) read(in io.Reader) error {
 }
 
 func (s *summary) take(e event) {
-	id := key{e.Package, e.Test}
 	switch e.Action {
 	case "build-output":
-		s.buildOutput(e)
+		text(s.builds, e.ImportPath).WriteString(e.Output)
+	case "run":
+		text(s.running, key{e.Package, e.Test})
 	case "output":
-		if s.said[id] == nil {
-			s.said[id] = &strings.Builder{}
+		text(s.packages, e.Package).WriteString(e.Output)
+		if said := s.running[key{e.Package, e.Test}]; said != nil {
+			said.WriteString(e.Output)
 		}
-		s.said[id].WriteString(e.Output)
 	case "pass", "fail", "skip":
 		if e.Test == "" {
 			s.endPackage(e)
@@ -101,11 +102,11 @@ func (s *summary) take(e event) {
 	}
 }
 
-func (s *summary) buildOutput(e event) {
-	if s.builds[e.ImportPath] == nil {
-		s.builds[e.ImportPath] = &strings.Builder{}
+func text[K comparable](texts map[K]*strings.Builder, id K) *strings.Builder {
+	if texts[id] == nil {
+		texts[id] = &strings.Builder{}
 	}
-	s.builds[e.ImportPath].WriteString(e.Output)
+	return texts[id]
 }
 
 func (s *summary) endTest(e event) {
@@ -117,55 +118,47 @@ func (s *summary) endTest(e event) {
 	case "fail":
 		s.failed++
 		s.failedIn[e.Package]++
-		fmt.Fprintf(s.out, "FAIL %s %s (%.1f s)\n%s", e.Package, e.Test, e.Elapsed, s.text(id))
+		fmt.Fprintf(s.out, "FAIL %s %s (%.1f s)\n%s", e.Package, e.Test, e.Elapsed, text(s.running, id))
 	case "skip":
 		s.skipped++
-		fmt.Fprintf(s.out, "skip %s %s: %s\n", e.Package, e.Test, s.reason(id))
+		fmt.Fprintf(s.out, "skip %s %s: %s\n", e.Package, e.Test, reason(text(s.running, id).String()))
 	}
-	delete(s.said, id)
+	delete(s.running, id)
 }
 
-// endPackage prints a line; and all that was said if the package fails, also by tests that never ended because of a
-// panic or a timeout. A package that fails without a failing test counts as one.
+// endPackage prints a line. A package that fails without a failing test counts as one, and one that ended in the middle
+// of a test, by a panic or the time limit, has all its output printed: the goroutines may stand under any test's name.
 func (s *summary) endPackage(e event) {
-	var own []key
-	for id := range maps.Keys(s.said) {
+	cut := false
+	for id := range s.running {
 		if id.pkg == e.Package {
-			own = append(own, id)
+			cut = true
+			delete(s.running, id)
 		}
 	}
-	slices.SortFunc(own, func(a, b key) int { return strings.Compare(a.test, b.test) })
 	switch e.Action {
 	case "pass":
 		fmt.Fprintf(s.out, "ok   %s: %d passed (%.1f s)\n", e.Package, s.passedIn[e.Package], e.Elapsed)
 	case "fail":
 		fmt.Fprintf(s.out, "FAIL %s (%.1f s)\n", e.Package, e.Elapsed)
-		if e.FailedBuild != "" && s.builds[e.FailedBuild] != nil {
-			fmt.Fprint(s.out, s.builds[e.FailedBuild])
-		}
-		for _, id := range own {
-			fmt.Fprint(s.out, s.text(id))
+		if e.FailedBuild != "" {
+			fmt.Fprint(s.out, text(s.builds, e.FailedBuild))
 		}
 		if s.failedIn[e.Package] == 0 {
 			s.failed++
+			cut = true
+		}
+		if cut {
+			fmt.Fprint(s.out, text(s.packages, e.Package))
 		}
 	}
-	for _, id := range own {
-		delete(s.said, id)
-	}
-}
-
-func (s *summary) text(id key) string {
-	if s.said[id] == nil {
-		return ""
-	}
-	return s.said[id].String()
+	delete(s.packages, e.Package)
 }
 
 // reason is what a skipped test said, without the lines of the framework, in one line.
-func (s *summary) reason(id key) string {
+func reason(said string) string {
 	var reason []string
-	for line := range strings.Lines(s.text(id)) {
+	for line := range strings.Lines(said) {
 		if line = strings.TrimSpace(line); !strings.HasPrefix(line, "=== ") && !strings.HasPrefix(line, "--- ") {
 			reason = append(reason, line)
 		}

@@ -58,7 +58,7 @@ func poll(ctx context.Context, conn *pgx.Conn, opts Options, key int64, deadline
 				holder(ctx, conn, key), opts.LockTimeout)
 		case now.After(notice):
 			opts.Logger.InfoContext(ctx, "waiting for another migration", "schema", opts.Schema,
-				"backend", holder(ctx, conn, key), "seconds_left", int(deadline.Sub(now).Seconds()))
+				"backend", holder(ctx, conn, key), "secondsLeft", int(deadline.Sub(now).Seconds()))
 			notice = now.Add(noticeEvery)
 		}
 		// Jitter, so that those who wait don't ask in step.

@@ -32,7 +32,7 @@ func New(t testing.TB) *DB {
 	server, admin := shared.start(t)
 	db := newDB(t, server.URL(), admin)
 	t.Cleanup(func() { db.drop(t) })
-	t.Cleanup(func() { db.closePool(t) })
+	t.Cleanup(func() { db.closePool(t, cleanupTimeout) })
 	t.Cleanup(func() { db.CheckInvariants(t) })
 	return db
 }
@@ -79,7 +79,8 @@ type violation struct {
 }
 
 // closePool fails the test if it still holds a connection, where Close alone would wait for ever.
-func (db *DB) closePool(t testing.TB) {
+func (db *DB) closePool(t testing.TB, timeout time.Duration) {
+	t.Helper()
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
@@ -87,7 +88,7 @@ func (db *DB) closePool(t testing.TB) {
 	}()
 	select {
 	case <-closed:
-	case <-time.After(cleanupTimeout):
+	case <-time.After(timeout):
 		t.Errorf("the test still holds %d of the pool's connections", db.Pool.Stat().AcquiredConns())
 	}
 }

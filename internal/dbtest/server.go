@@ -40,12 +40,13 @@ func (s *Server) New(t testing.TB) *DB {
 	}
 	t.Cleanup(admin.Close)
 	db := newDB(t, s.URL(), admin)
-	t.Cleanup(func() { db.closePool(t) })
+	t.Cleanup(func() { db.closePool(t, cleanupTimeout) })
 	t.Cleanup(func() {
 		if err := s.server.Start(context.WithoutCancel(t.Context())); err != nil {
 			t.Errorf("start the server: %v", err)
 			return
 		}
+		admin.Reset() // its connections may have been cut
 		db.CheckInvariants(t)
 	})
 	return db

@@ -25,7 +25,12 @@ const (
 	readyPoll    = 10 * time.Millisecond
 	// portTries bounds how often another process may take the port between our look and the server's bind.
 	portTries = 10
+	// The children of a server that was killed need a moment to notice, and the next one waits for them: 5 s at most.
+	leftoverTries = 100
+	leftoverPause = 50 * time.Millisecond
 )
+
+var errLeftovers = errors.New("processes of the server's previous run are left")
 
 // cluster is a private server: its folder, and its process while it runs.
 type cluster struct {
@@ -112,23 +117,45 @@ func (c *cluster) initialize(ctx context.Context) error {
 func (c *cluster) start(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.process != nil {
+	if c.process != nil && !c.process.ended() {
 		return nil
 	}
+	for tries := 1; ; tries++ {
+		p, err := c.launch(ctx)
+		if err == nil {
+			c.process = p
+			return nil
+		}
+		if tries == leftoverTries || !errors.Is(err, errLeftovers) {
+			return err
+		}
+		time.Sleep(leftoverPause)
+	}
+}
+
+func (c *cluster) launch(ctx context.Context) (*process, error) {
 	args := []string{"-D", c.data(), "-p", strconv.Itoa(c.port)}
 	for _, name := range slices.Sorted(maps.Keys(c.settings)) {
 		args = append(args, "-c", name+"="+c.settings[name])
 	}
+	said := len(c.log())
 	// Not ended by ctx: the server outlives its start.
 	p, err := startProcess(c.command(context.WithoutCancel(ctx), "postgres", args...), c.logPath())
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := c.awaitReady(ctx, p); err != nil {
-		return errors.Join(err, p.stop(immediateShutdown))
+	err = c.awaitReady(ctx, p)
+	switch {
+	case err == nil:
+		return p, nil
+	case !p.ended():
+		err = errors.Join(err, p.stop(immediateShutdown))
+	case strings.Contains(c.log()[said:], "is still in use"):
+		err = fmt.Errorf("%w: %w", errLeftovers, err)
+	case !portFree(c.port):
+		err = fmt.Errorf("%w: %w", errPortTaken, err)
 	}
-	c.process = p
-	return nil
+	return nil, err
 }
 
 func (c *cluster) awaitReady(ctx context.Context, p *process) error {
@@ -139,9 +166,6 @@ func (c *cluster) awaitReady(ctx context.Context, p *process) error {
 	for {
 		select {
 		case <-p.done:
-			if !portFree(c.port) {
-				return errPortTaken
-			}
 			return fmt.Errorf("the server ended while it started: %w\n%s", p.err, c.logTail())
 		case <-ctx.Done():
 			return fmt.Errorf("the server did not get ready: %w\n%s", ctx.Err(), c.logTail())
@@ -206,12 +230,18 @@ func (c *cluster) command(ctx context.Context, name string, args ...string) *exe
 	return cmd
 }
 
-// logTail is the end of what the server said, for errors.
-func (c *cluster) logTail() string {
-	const limit = 2 << 10
+// log is what the server said so far.
+func (c *cluster) log() string {
 	text, err := os.ReadFile(c.logPath())
 	if err != nil {
 		return ""
 	}
-	return strings.TrimSpace(string(text[max(0, len(text)-limit):]))
+	return string(text)
+}
+
+// logTail is the end of it, for errors.
+func (c *cluster) logTail() string {
+	const limit = 2 << 10
+	text := c.log()
+	return strings.TrimSpace(text[max(0, len(text)-limit):])
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -50,7 +51,7 @@ func TestStopLeavesNoProcessAndNoFolder(t *testing.T) {
 
 func TestServerIsAsConfigured(t *testing.T) {
 	t.Parallel()
-	s := start(t, Config{Fast: true, Settings: map[string]string{"max_connections": "37", "synchronous_commit": "on"}})
+	s := start(t, Config{Settings: map[string]string{"max_connections": "37", "synchronous_commit": "on"}})
 	conn := connect(t, s.URL())
 	for name, want := range map[string]string{
 		"server_encoding":         "UTF8",
@@ -72,7 +73,7 @@ func TestServerIsAsConfigured(t *testing.T) {
 
 func TestNoOneConnectsWithoutThePassword(t *testing.T) {
 	t.Parallel()
-	cfg, err := pgx.ParseConfig(start(t, Config{Fast: true}).URL())
+	cfg, err := pgx.ParseConfig(start(t, Config{}).URL())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +88,7 @@ func TestNoOneConnectsWithoutThePassword(t *testing.T) {
 
 func TestCommittedRowSurvivesCrash(t *testing.T) {
 	t.Parallel()
-	s := start(t, Config{Fast: true, Settings: map[string]string{"synchronous_commit": "on"}})
+	s := start(t, Config{Settings: map[string]string{"synchronous_commit": "on"}})
 	url := s.URL()
 	conn := connect(t, url)
 	if _, err := conn.Exec(t.Context(), "create table kept as select 42 as answer"); err != nil {
@@ -120,6 +121,28 @@ func TestCommittedRowSurvivesCrash(t *testing.T) {
 		t.Fatal(err)
 	}
 	connect(t, url)
+}
+
+func TestPortTakenByAnotherProcessIsToldApart(t *testing.T) {
+	t.Parallel()
+	s := start(t, Config{})
+	if err := s.Shutdown(); err != nil {
+		t.Fatal(err)
+	}
+	var listen net.ListenConfig
+	other, err := listen.Listen(t.Context(), "tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(s.cluster.port)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Start(t.Context()); !errors.Is(err, errPortTaken) {
+		t.Errorf("error %v, want errPortTaken", err)
+	}
+	if err := other.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Start(t.Context()); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestURLIsUsedAsItIs(t *testing.T) {
@@ -227,6 +250,7 @@ func TestNewestVersionIsFirst(t *testing.T) {
 // start starts a server that ends with the test.
 func start(t *testing.T, cfg Config) *Server {
 	t.Helper()
+	cfg.Fast = true
 	if cfg.Dir == "" {
 		cfg.Dir = publicDir(t)
 	}

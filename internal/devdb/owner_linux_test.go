@@ -28,6 +28,24 @@ func TestKilledOwnerTakesItsServerAlong(t *testing.T) {
 	connect(t, s.URL())
 }
 
+// A test may kill the server behind our back, as the kernel does when memory runs out.
+func TestServerThatWasKilledStartsAgain(t *testing.T) {
+	t.Parallel()
+	dir := publicDir(t)
+	s := start(t, Config{Dir: dir})
+	for range 3 {
+		pid := serverPID(t, dir)
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		waitUntil(t, "the server has ended", func() bool { return !processRuns(pid) })
+		if err := s.Restart(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		connect(t, s.URL())
+	}
+}
+
 // A terminal's Ctrl-C goes to the process group: those who use the server get to drain before it ends.
 func TestServerHasAProcessGroupOfItsOwn(t *testing.T) {
 	t.Parallel()

@@ -1,6 +1,7 @@
 package devdb
 
 import (
+	"context"
 	"errors"
 	"math/rand/v2"
 	"net"
@@ -28,7 +29,8 @@ func freePort() (int, error) {
 }
 
 func portFree(port int) bool {
-	l, err := net.Listen("tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	var listen net.ListenConfig
+	l, err := listen.Listen(context.Background(), "tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if err != nil {
 		return false
 	}

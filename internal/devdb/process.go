@@ -57,6 +57,15 @@ func startProcess(cmd *exec.Cmd, logPath string) (*process, error) {
 
 func (p *process) pid() int { return p.cmd.Process.Pid }
 
+func (p *process) ended() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
 // wait returns the program's error.
 func (p *process) wait() error {
 	<-p.done

@@ -72,6 +72,7 @@ func TestCheckRefuses(t *testing.T) {
 		{"lone surrogate in a name", `{"\ud800":1}`, RuleSurrogate, 2},
 		{"high surrogate before another escape", `"\ud800\n"`, RuleSurrogate, 1},
 		{"high surrogate before a letter's escape", `"\ud800\u0061"`, RuleSurrogate, 1},
+		{"two low surrogates", `"\udc00\udc00"`, RuleSurrogate, 1},
 		{"two high surrogates", `"\ud83d\ud83d\ude00"`, RuleSurrogate, 1},
 		{"high surrogate before text that looks low", `"\ud83d\\ude00"`, RuleSurrogate, 1},
 		{"high surrogate before NUL", `"\ud83d\u0000"`, RuleSurrogate, 1},
@@ -128,6 +129,7 @@ func TestCheckRefuses(t *testing.T) {
 		{"the same in another way", `0.01797693134862315808e310`, RuleNumber, 0},
 		{"400 digits", strings.Repeat("9", 400), RuleNumber, 0},
 		{"an exponent beyond an int", `1e99999999999999999999`, RuleNumber, 0},
+		{"an exponent of 2 to the 64", `1e18446744073709551616`, RuleNumber, 0},
 		{"a small number with a huge exponent", `0.000001e99999999999999999999`, RuleNumber, 0},
 
 		{"leading zero", `01`, RuleSyntax, 1},

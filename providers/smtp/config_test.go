@@ -40,7 +40,7 @@ func TestConfigErrorsNameTheField(t *testing.T) {
 		{"From", func(c *Config) { c.From = `"a"@b.example` }},
 		{"From", func(c *Config) { c.From = `Shop <"a"@b.example>` }},
 		{"From", func(c *Config) { c.From = "jörg@b.example" }},
-		{"From", func(c *Config) { c.From = "=?UTF-8?Q?Shop=0D=0ABcc:_x?= <a@b.example>" }},
+		{"From", func(c *Config) { c.From = "=?UTF-8?B?U2hvcA0KQmNjOiB4?= <a@b.example>" }},
 		{"MessageIDDomain", func(c *Config) { c.MessageIDDomain = "a b" }},
 		{"MessageIDDomain", func(c *Config) { c.MessageIDDomain = "a>\r\nX: y" }},
 		{"HELO", func(c *Config) { c.HELO = "a\r\nMAIL" }},

@@ -120,7 +120,8 @@ func TestSubjectSurvives(t *testing.T) {
 	p := newProvider(t, s.config())
 	for _, subject := range []string{
 		"plain", "Grüße aus Köln", strings.Repeat("你好", 100), strings.Repeat("😀", 60), strings.Repeat("a", 1000),
-		strings.Repeat("word ", 150) + "end", "  spaces   kept  ", "=?UTF-8?Q?not_encoded?=", `"quoted" <a@b>, (c) \d`,
+		strings.Repeat("word ", 150) + "end", "  spaces   kept  ",
+		"a" + strings.Repeat(" ", 200) + "b", strings.Repeat("two  spaces ", 30) + "end", "=?UTF-8?Q?not_encoded?=", `"quoted" <a@b>, (c) \d`,
 		strings.Repeat("x", 44) + "é" + strings.Repeat("y", 44), "\u202eright to left", "a: b", "=", "?=",
 		"e\u0301 " + strings.Repeat("é ", 100) + "!",
 	} {
@@ -166,6 +167,20 @@ func TestInternationalAddresses(t *testing.T) {
 	_, err = newProvider(t, utf8.config()).Deliver(t.Context(), d)
 	require.NoError(t, err)
 	require.False(t, utf8.all()[1].utf8, "SMTPUTF8 is asked for only where it is needed")
+}
+
+func TestRefusedSMTPUTF8BlamesTheRecipient(t *testing.T) {
+	t.Parallel()
+	for reply, class := range map[string]string{
+		"553 5.6.7 no such addresses here": "permanent",
+		"530 5.7.0 authentication wanted":  "misconfigured",
+	} {
+		s := (&script{replies: map[string]string{"EHLO": "250-script\r\n250 SMTPUTF8", "MAIL": reply}}).start(t)
+		d := delivery(t)
+		d.Recipient = "jörg@example.test"
+		_, err := newProvider(t, s.config()).Deliver(t.Context(), d)
+		requireClass(t, class, err)
+	}
 }
 
 func TestSenderNameIsEncoded(t *testing.T) {

@@ -23,7 +23,7 @@
 // in here; that is the queue's work.
 //
 // The Message-ID is <delivery key@domain>, equal in every attempt and after a redrive. SMTP has no idempotency keys: a
-// receiver that keeps Message-IDs can drop the second copy, most do not. The Message-ID is also the receipt's
+// receiver that keeps Message-IDs can drop the second copy; none has to. The Message-ID is also the receipt's
 // ProviderID. Messages carry "Auto-Submitted: auto-generated" (RFC 3834), so that holiday notices stay away.
 //
 // The recipient, the sender, replyTo and the subject never carry a control character or a line separator into a header
@@ -39,7 +39,7 @@
 //	what happened                                                    outcome
 //	the recipient or the payload breaks a rule                       permanent, nothing is sent
 //	name lookup, connecting, TLS handshake, lost connection, timeout transient
-//	4yz at any stage (421, 450, 451, 452, 454 …)                     transient, after RetryDelay if one is set
+//	4yz at any stage (421, 450, 451, 452, 454 …)                     transient; from MAIL on, after RetryDelay if set
 //	5yz to the greeting, EHLO, STARTTLS or AUTH                      misconfigured
 //	5yz to MAIL: it names only the configured sender                 misconfigured
 //	5yz to MAIL that asked for SMTPUTF8                              permanent

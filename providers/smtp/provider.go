@@ -22,7 +22,7 @@ type Provider struct {
 	helo     string
 	tls      *tls.Config                      // nil for none
 	auth     func(mechanism string) smtp.Auth // knows the password
-	conceal  func(string) string // takes the password out of a text
+	conceal  func(string) string              // takes the password out of a text
 	dial     func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 

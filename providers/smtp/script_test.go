@@ -7,8 +7,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-
-	"github.com/stretchr/testify/require"
 )
 
 // script is a server that misbehaves where it is told to. Steps are "connect", the verbs, "content" (after the 354,
@@ -20,6 +18,7 @@ type script struct {
 
 	host string
 	port int
+	hung chan struct{} // gets a value at hangAt
 	stop chan struct{}
 	wg   sync.WaitGroup
 
@@ -30,9 +29,9 @@ type script struct {
 
 func (s *script) start(t *testing.T) *script {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	s.host, s.port, s.stop = "127.0.0.1", ln.Addr().(*net.TCPAddr).Port, make(chan struct{})
+	ln := listen(t)
+	s.host, s.port = "127.0.0.1", ln.Addr().(*net.TCPAddr).Port
+	s.hung, s.stop = make(chan struct{}, 1), make(chan struct{})
 	s.wg.Go(func() {
 		for {
 			c, err := ln.Accept()
@@ -108,6 +107,7 @@ func (s *script) read(c net.Conn, reader *bufio.Reader) bool {
 func (s *script) answer(c net.Conn, step, reply string) bool {
 	switch step {
 	case s.hangAt:
+		s.hung <- struct{}{}
 		<-s.stop
 		return false
 	case s.closeAt:

@@ -96,8 +96,7 @@ func (c *cutRecord) Write(p []byte) (int, error) {
 // tlsFront puts TLS before a script and returns its port.
 func tlsFront(t *testing.T, s *script, certificate tls.Certificate) int {
 	t.Helper()
-	ln, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{certificate}})
-	require.NoError(t, err)
+	ln := tls.NewListener(listen(t), &tls.Config{Certificates: []tls.Certificate{certificate}})
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -71,8 +71,7 @@ func startServer(t *testing.T, configure func(*server, *gosmtp.Server)) *server 
 	if configure != nil {
 		configure(s, srv)
 	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	ln := listen(t)
 	s.host, s.port = "127.0.0.1", ln.Addr().(*net.TCPAddr).Port
 	if srv.TLSConfig != nil && srv.Addr == "implicit" {
 		ln = tls.NewListener(ln, srv.TLSConfig)
@@ -81,9 +80,17 @@ func startServer(t *testing.T, configure func(*server, *gosmtp.Server)) *server 
 	go func() { done <- srv.Serve(ln) }()
 	t.Cleanup(func() {
 		_ = srv.Close()
+		_ = ln.Close() // Close knows the listener only once Serve has begun
 		<-done
 	})
 	return s
+}
+
+func listen(t *testing.T) net.Listener {
+	t.Helper()
+	ln, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	return ln
 }
 
 // withTLS gives the server a certificate for 127.0.0.1 and returns a client configuration that trusts it.
