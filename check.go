@@ -70,9 +70,9 @@ func checkPayload(payload []byte) error {
 	return err
 }
 
-// checkTime refuses what PostgreSQL or RFC 3339 can't hold.
+// checkTime refuses what RFC 3339 can't hold as it is stored: rounding may lead into another year.
 func checkTime(field string, t time.Time) error {
-	if !t.IsZero() && (t.UTC().Year() < 1 || t.UTC().Year() > 9999) {
+	if year := wholeMicros(t).Year(); year < 1 || year > 9999 {
 		return invalid(field, "must be between the years 1 and 9999")
 	}
 	return nil

@@ -23,9 +23,10 @@ type ClientConfig struct {
 	Schema string
 	// Logger gets the operator events (job.cancelled, job.redriven and the like). Default slog.Default().
 	Logger *slog.Logger
-	// MaxAttempts is the budget of a notification that names none. Default 4; 1 to 1,000.
+	// MaxAttempts is the budget of a notification that names none. Default 4; 1 to 1,000. It is part of what such a
+	// request asks for: after a change, repeating an old request is ErrKeyReused.
 	MaxAttempts int
-	// OnAmbiguous is the policy of a notification that names none. Default AmbiguousRetry.
+	// OnAmbiguous is the policy of a notification that names none. Default AmbiguousRetry. A change has the same effect.
 	OnAmbiguous AmbiguousPolicy
 	// RecipientKey makes what rate limits, lists and erasure go by of a recipient, so that two spellings of one address
 	// can count as one. Default: the recipient as given. It is called with an empty channel where none is known.
@@ -82,11 +83,17 @@ func newStore(name string) *store.Store {
 
 // ForTenant is the client limited to one tenant: what it schedules belongs to it, and another tenant's jobs do not exist
 // for it. At most 64 bytes without control characters; with another name, every call of the returned client fails with
-// ErrInvalid.
+// ErrInvalid, as it does if c is limited to another tenant already. The empty name is the tenant of jobs that name none.
 func (c *Client) ForTenant(tenant string) *Client {
 	limited := *c
 	limited.tenant = &tenant
-	limited.broken = checkText("Tenant", tenant, MaxTenantBytes)
+	switch {
+	case c.broken != nil: // and stays so
+	case c.tenant != nil && *c.tenant != tenant:
+		limited.broken = invalid("Tenant", "must be the client's own")
+	default:
+		limited.broken = checkText("Tenant", tenant, MaxTenantBytes)
+	}
 	return &limited
 }
 
@@ -179,6 +186,13 @@ func (c *Client) prepare(ns []Notification) (*batch, error) {
 		return nil, c.broken
 	case len(ns) > MaxBatch:
 		return nil, invalid("Notifications", fmt.Sprintf("must be at most %d", MaxBatch))
+	}
+	payloads := 0
+	for i := range ns {
+		payloads += len(ns[i].Payload)
+	}
+	if payloads > MaxBatchPayloadBytes {
+		return nil, invalid("Notifications", fmt.Sprintf("must have at most %d bytes of payload together", MaxBatchPayloadBytes))
 	}
 	b := &batch{c: c, answers: make([]Scheduled, len(ns)), jobs: make([]store.NewJob, 0, len(ns)), places: make([]int, 0, len(ns))}
 	for i := range ns {

@@ -110,17 +110,29 @@ type dbError struct {
 	err  error
 }
 
-func (e *dbError) Error() string { return "notifyq: " + e.what + ": " + store.Describe(e.err) }
+func (e *dbError) Error() string {
+	if errors.Is(e.err, ErrSchema) {
+		return "notifyq: " + e.what + ": " + ErrSchema.Error() + ": " + store.Describe(e.err)
+	}
+	return "notifyq: " + e.what + ": " + store.Describe(e.err)
+}
+
 func (e *dbError) Unwrap() error { return e.err }
 
-// databaseError maps what the database said to what a caller may branch on.
+// databaseError maps what the database said to what a caller may branch on, and leaves what was mapped already.
 func databaseError(what string, err error) error {
+	for _, known := range []error{ErrInvalid, ErrNotFound, ErrNotCancellable, ErrNotRedrivable, pgx.ErrTxClosed} {
+		if errors.Is(err, known) {
+			return err
+		}
+	}
+	var mapped *dbError
+	if err == nil || errors.As(err, &mapped) {
+		return err
+	}
 	switch store.Code(err) {
 	case "3F000", "42P01", "42703", "42883", "42501": // schema, table, column, function, privilege
 		return &dbError{what, errors.Join(ErrSchema, err)}
-	}
-	if errors.Is(err, pgx.ErrTxClosed) {
-		return err
 	}
 	return &dbError{what, err}
 }

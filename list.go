@@ -106,10 +106,11 @@ func sealCursor(f store.Filter, last uuid.UUID) string {
 func (p *ListParams) openCursor(f store.Filter) (uuid.UUID, error) {
 	refused := invalid("Cursor", "must be the Next of a page of the same list")
 	const idEnd = 1 + len(uuid.UUID{})
-	if len(p.Cursor) > 64 {
+	encoding := base64.RawURLEncoding.Strict()
+	if len(p.Cursor) != encoding.EncodedLen(idEnd+cursorSumBytes) { // the decoder would overlook line ends
 		return uuid.Nil, refused
 	}
-	b, err := base64.RawURLEncoding.Strict().DecodeString(p.Cursor)
+	b, err := encoding.DecodeString(p.Cursor)
 	if err != nil || len(b) != idEnd+cursorSumBytes || b[0] != cursorVersion || string(b[idEnd:]) != string(cursorSum(f, b[:idEnd])) {
 		return uuid.Nil, refused
 	}

@@ -21,7 +21,8 @@ const (
 	MaxChannelBytes        = 64
 	MaxTenantBytes         = 64
 	MaxAttemptsLimit       = 1000
-	MaxBatch               = 10_000 // notifications in one ScheduleMany
+	MaxBatch               = 10_000   // notifications in one ScheduleMany
+	MaxBatchPayloadBytes   = 64 << 20 // of all payloads in one ScheduleMany together
 	Horizon                = 365 * 24 * time.Hour
 	DefaultMaxAttempts     = 4
 	DefaultSchema          = "notifyq"
@@ -190,8 +191,9 @@ var (
 	ErrNotRedrivable = errors.New("only a failed or dead-lettered notification that has neither expired nor been erased can be redriven")
 	// ErrSchema is a database without the schema, or with an older version than this library needs.
 	ErrSchema = schema.ErrUnfit
-	// ErrLeaseLost is a claim that another worker has taken over.
-	ErrLeaseLost = errors.New("the claim was lost")
+	// ErrLeaseLost is the cause (context.Cause) of the end of a delivery's context when the worker has stopped waiting
+	// for it and leaves its job to another.
+	ErrLeaseLost = errors.New("the claim is given up")
 )
 
 // InvalidError names the field that broke a rule, and the rule. It never holds the value: values are personal.

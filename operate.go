@@ -19,6 +19,7 @@ func (c *Client) Cancel(ctx context.Context, id uuid.UUID, op Operation) (job Jo
 		job, err = c.cancel(ctx, q, id, op)
 		return err
 	})
+	err = databaseError("cancel", err)
 	c.tell(err, "job.cancelled", job, op)
 	return job, err
 }
@@ -35,15 +36,21 @@ func (c *Client) cancel(ctx context.Context, q store.Querier, id uuid.UUID, op O
 	if err := checkOperation(op); err != nil {
 		return Job{}, err
 	}
-	done, err := c.store.Cancel(ctx, q, id, c.tenant, store.By{Actor: op.Actor, Reason: op.Reason})
-	if err != nil {
-		return Job{}, databaseError("cancel", err)
+	// A claim that ends between the two statements leaves a job that could not be cancelled and now can be.
+	const tries = 5
+	for try := 1; ; try++ {
+		done, err := c.store.Cancel(ctx, q, id, c.tenant, store.By{Actor: op.Actor, Reason: op.Reason})
+		if err != nil {
+			return Job{}, databaseError("cancel", err)
+		}
+		job, err := c.get(ctx, q, id)
+		switch {
+		case err != nil || done || job.Status == StatusCancelled:
+			return job, err
+		case job.Status != StatusPending || try == tries:
+			return job, ErrNotCancellable
+		}
 	}
-	job, err := c.get(ctx, q, id)
-	if err == nil && !done && job.Status != StatusCancelled {
-		err = ErrNotCancellable
-	}
-	return job, err
 }
 
 // Redrive sends a FAILED or DEAD_LETTERED job back to the queue, due now, with a fresh budget of attempts and the same
@@ -64,6 +71,7 @@ func (c *Client) Redrive(ctx context.Context, id uuid.UUID, op Operation) (job J
 		}
 		return err
 	})
+	err = databaseError("redrive", err)
 	c.tell(err, "job.redriven", job, op)
 	if err == nil {
 		c.wakers.wake()
@@ -212,7 +220,8 @@ func (c *Client) setPaused(ctx context.Context, channel Channel, paused bool, op
 type Erased struct {
 	Cancelled int // live jobs that were cancelled
 	Erased    int // jobs that lost their recipient, payload and error texts, the cancelled ones among them
-	// InFlight are jobs that a worker holds. They end within their lease; call again then.
+	// InFlight are jobs that are left, since a worker holds them or held them a moment ago. They end within their lease;
+	// call again then.
 	InFlight int
 }
 
@@ -267,6 +276,9 @@ func (c *Client) PublishTx(ctx context.Context, tx pgx.Tx, e Event) (uuid.UUID, 
 	}
 	if err := checkName("Topic", e.Topic, MaxTopicBytes); err != nil {
 		return uuid.Nil, err
+	}
+	if e.Topic == TopicSent || e.Topic == TopicFailed || e.Topic == TopicDeadLettered {
+		return uuid.Nil, invalid("Topic", "must not be one of notifyq's own")
 	}
 	if err := checkText("Key", e.Key, MaxEventKeyBytes); err != nil {
 		return uuid.Nil, err

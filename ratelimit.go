@@ -1,9 +1,12 @@
 package notifyq
 
 import (
+	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -19,7 +22,10 @@ import (
 // What is counted are admissions, not successes: an attempt that failed has used its slot, and a retry or a recovery of
 // the same notification within the window keeps the slot it has. A notification that may not go now books the moment at
 // which its turn comes and waits for it without using up an attempt; one of a higher priority that arrives later takes
-// the next moment that nobody has booked. All workers on a schema should have the same limits.
+// the next moment that nobody has booked.
+//
+// All workers on a schema should have the same limits. A lower limit holds from the next delivery on. After a higher
+// one, what has booked keeps its moment, and the moments between are there for what comes later.
 type RateLimit struct {
 	// Max is at least 1 and at most 10,000.
 	Max int
@@ -29,9 +35,18 @@ type RateLimit struct {
 	Channel Channel
 }
 
-// admissionSlack is how much later than its admission a delivery may start. Windows are kept longer by that much, or
-// two deliveries whose admissions are a window apart could start closer together than that.
-const admissionSlack = 50 * time.Millisecond
+const (
+	// admissionSlack is how much later than its slot a delivery may start. Windows are kept longer by that much, or two
+	// deliveries whose slots are a window apart could start closer together than that.
+	admissionSlack = 50 * time.Millisecond
+	// startSlack is the part of it that is left to the way from the starter to the provider.
+	startSlack = 10 * time.Millisecond
+	// maxLead bounds how far ahead a worker whose database is slow may put a slot at which it starts.
+	maxLead = time.Second
+	// nearRead is how many of a recipient's next bookings are looked at, besides those that fill one window. If there
+	// are more, nothing is booked between those and the last ones.
+	nearRead = 512
+)
 
 func (r RateLimit) validate(i int) error {
 	field := func(name string) string { return fmt.Sprintf("RateLimits[%d].%s", i, name) }
@@ -57,6 +72,10 @@ type rule struct {
 func (r rule) counts(channel string) bool { return r.channel == "" || r.channel == channel }
 
 // limits is the rolling-window rule, as the engine asks it.
+//
+// What must hold is one line, line.opens: a job may go if fewer than max admissions stand in each window. Each was
+// admitted before and starts at most the slack after its slot, so any max+1 deliveries take longer than the window.
+// All else is planning: who books which moment, so that few ask in vain.
 type limits struct{ rules []rule }
 
 func newLimits(configured []RateLimit) engine.Limits {
@@ -70,8 +89,8 @@ func newLimits(configured []RateLimit) engine.Limits {
 	return l
 }
 
-// Slack is how old an admission may be at the start of its delivery.
-func (l *limits) Slack() time.Duration { return admissionSlack }
+// Slack is how long after its slot a delivery may be sent on its way.
+func (l *limits) Slack() time.Duration { return admissionSlack - startSlack }
 
 // Applies tells whether any rule counts channel.
 func (l *limits) Applies(channel string) bool {
@@ -89,235 +108,358 @@ func (l *limits) Key(tenant, recipientKey string) uuid.UUID {
 	return uuid.UUID(h.Sum(nil)[:16])
 }
 
-// futureRead is how many bookings of a recipient are looked at, from the latest back. If there are more, nothing is
-// booked in a gap between the earlier ones.
-const futureRead = 512
-
-// Readings asks for what each rule has to see of a key: as many admissions as can matter, and the bookings.
+// Readings asks for what each rule has to see of a key. Of what is past, that is what fills the window, even if all
+// that ask give up the place they have in it.
 func (l *limits) Readings(key uuid.UUID) []store.Reading {
 	readings := make([]store.Reading, len(l.rules))
 	for i, r := range l.rules {
 		readings[i] = store.Reading{
-			Key: key, Channel: r.channel, Window: time.Duration(r.window) * time.Microsecond,
-			PastCap: r.max + 1, FutureCap: r.max + futureRead,
+			Key: key, Channel: r.channel, Window: time.Duration(r.window) * time.Microsecond, Ahead: maxLead,
+			Past: r.max + engine.AdmissionBatch, Near: r.near(), Last: r.max,
 		}
 	}
 	return readings
 }
 
+func (r rule) near() int { return r.max + nearRead }
+
 // Judge answers the asks in order, each in the light of those before it.
 func (l *limits) Judge(now time.Time, existing []store.Reservation, asks []engine.Ask) []engine.Answer {
 	ledgers := make(map[uuid.UUID]*ledger)
-	own := make(map[uuid.UUID]store.Reservation, len(asks))
-	for _, a := range asks {
-		if ledgers[a.Key] == nil {
-			ledgers[a.Key] = newLedger(l.rules, now.UnixMicro())
+	own := make(map[uuid.UUID]*store.Reservation, len(asks))
+	for i := range asks {
+		if key := asks[i].Key; ledgers[key] == nil {
+			ledgers[key] = newLedger(l.rules, now.UnixMicro())
 		}
-		own[a.JobID] = store.Reservation{}
+		own[asks[i].JobID] = nil
 	}
 	seen := make(map[uuid.UUID]struct{}, len(existing))
-	for _, r := range existing {
+	for i := range existing {
+		r := &existing[i]
 		if _, twice := seen[r.JobID]; twice {
-			continue // two rules asked for it
+			continue // several readings found it
 		}
 		seen[r.JobID] = struct{}{}
-		if _, asking := own[r.JobID]; asking {
-			own[r.JobID] = r
-		}
 		if g := ledgers[r.Key]; g != nil {
-			g.add(r.Channel, r.At.UnixMicro())
+			g.read(r)
+		}
+		if _, asks := own[r.JobID]; asks {
+			own[r.JobID] = r
 		}
 	}
 	for _, g := range ledgers {
-		g.sort()
+		g.open()
 	}
 	answers := make([]engine.Answer, len(asks))
-	for i, a := range asks {
-		answers[i] = ledgers[a.Key].judge(a, own[a.JobID])
+	for i := range asks {
+		a := &asks[i]
+		r := own[a.JobID]
+		if r != nil && r.Key != a.Key {
+			r = nil // the recipient's key has changed
+		}
+		answers[i] = ledgers[a.Key].judge(a, r)
 	}
 	return answers
 }
 
-// ledger is what one recipient's windows hold: for each rule, the times it counts, ascending, in microseconds.
+// ledger is what one recipient's windows hold.
 type ledger struct {
-	rules []rule
-	times [][]int64
 	now   int64
+	lines []line
 	// from is where the search for a free moment starts, by channel: moments before were found taken.
 	from map[string]int64
 }
 
+// line is what one rule counts.
+type line struct {
+	rule
+	entries []entry // by time
+	known   int64   // up to here entries is whole; behind it only the last max are known
+}
+
+type entry struct {
+	at     int64
+	job    uuid.UUID
+	booked bool // its turn is to come; it is not admitted
+}
+
 func newLedger(rules []rule, now int64) *ledger {
-	return &ledger{rules: rules, times: make([][]int64, len(rules)), now: now, from: make(map[string]int64)}
+	g := &ledger{now: now, lines: make([]line, len(rules)), from: make(map[string]int64)}
+	for i, r := range rules {
+		g.lines[i].rule = r
+	}
+	return g
 }
 
-func (g *ledger) add(channel string, at int64) {
-	for i, r := range g.rules {
-		if r.counts(channel) {
-			g.times[i] = append(g.times[i], at)
+// read adds what the database holds, in any order.
+func (g *ledger) read(r *store.Reservation) {
+	e := entry{r.At.UnixMicro(), r.JobID, r.Booked}
+	if e.at > g.now+maxLead.Microseconds() {
+		e.booked = true // if it was an admission, the database's clock has been set back since
+	}
+	for i := range g.lines {
+		if g.lines[i].counts(r.Channel) {
+			g.lines[i].entries = append(g.lines[i].entries, e)
 		}
 	}
 }
 
-func (g *ledger) sort() {
-	for _, times := range g.times {
-		slices.Sort(times)
-	}
-}
-
-func (g *ledger) insert(channel string, at int64) {
-	for i, r := range g.rules {
-		if r.counts(channel) {
-			p, _ := slices.BinarySearch(g.times[i], at)
-			g.times[i] = slices.Insert(g.times[i], p, at)
+// open makes the ledger ready after the last read.
+func (g *ledger) open() {
+	for i := range g.lines {
+		l := &g.lines[i]
+		slices.SortFunc(l.entries, func(a, b entry) int { return cmp.Compare(a.at, b.at) })
+		l.known = math.MaxInt64
+		if last := l.place(g.now) + l.near() - 1; last < len(l.entries) {
+			l.known = l.entries[last].at
 		}
 	}
 }
 
-func (g *ledger) remove(channel string, at int64) {
-	for i, r := range g.rules {
-		if p, found := slices.BinarySearch(g.times[i], at); r.counts(channel) && found {
-			g.times[i] = slices.Delete(g.times[i], p, p+1)
+// place is where an entry at that time would be put: behind those of the same time.
+func (l *line) place(at int64) int {
+	p, _ := slices.BinarySearchFunc(l.entries, at+1, func(e entry, at int64) int { return cmp.Compare(e.at, at) })
+	return p
+}
+
+func (g *ledger) insert(channel string, e entry) {
+	for i := range g.lines {
+		if l := &g.lines[i]; l.counts(channel) {
+			l.entries = slices.Insert(l.entries, l.place(e.at), e)
 		}
 	}
 }
 
-// judge answers one ask. own is the job's reservation, with a zero time if it has none.
-func (g *ledger) judge(a engine.Ask, own store.Reservation) engine.Answer {
-	at := own.At.UnixMicro()
-	late := false
-	switch {
-	case own.At.IsZero():
-	case !own.Booked && !a.Again && g.current(a.Channel, at):
+func (g *ledger) remove(channel string, job uuid.UUID) {
+	clear(g.from)
+	for i := range g.lines {
+		if l := &g.lines[i]; l.counts(channel) {
+			l.entries = slices.DeleteFunc(l.entries, func(e entry) bool { return e.job == job })
+		}
+	}
+}
+
+// judge answers one ask. own is the job's reservation, or nil.
+func (g *ledger) judge(a *engine.Ask, own *store.Reservation) engine.Answer {
+	started := own != nil && !own.Booked && !a.Unstarted
+	if started && g.stands(own) == len(g.counting(a.Channel)) {
 		return engine.Answer{Admitted: true} // a retry or a recovery keeps its slot
-	case own.Booked && at <= g.now && g.now-at <= admissionSlack.Microseconds() && g.free(a.Channel, at, g.now):
-		if !a.HasSlot {
-			return engine.Answer{Admitted: true}
-		}
-		own.Booked = false
-		return engine.Answer{Admitted: true, Reserve: &own}
-	default:
-		g.remove(own.Channel, at)
-		late = own.Booked || a.Again
 	}
-	// A job that booked, or was admitted and could not start, has its place in the line. If it is too late to keep its
-	// moment, later bookings give way: each is asked again when it falls due.
-	until := int64(1<<63 - 1)
-	if late {
-		until = g.now
+	stands := started && g.stands(own) > 0
+	if own != nil {
+		g.remove(own.Channel, own.JobID)
 	}
-	return g.place(a, until)
-}
-
-// place admits a job now if that is free, and books the next free moment otherwise.
-func (g *ledger) place(a engine.Ask, until int64) engine.Answer {
-	at := g.earliest(a.Channel, until)
-	slot := &store.Reservation{JobID: a.JobID, Key: a.Key, Channel: a.Channel, At: time.UnixMicro(at), Booked: at > g.now}
+	at := g.moment(a, own)
 	switch {
 	case at <= g.now && !a.HasSlot:
+		g.put(own)
 		return engine.Answer{Admitted: true} // asked again, and counted, when it can start
 	case at <= g.now:
-		g.insert(a.Channel, at)
-		return engine.Answer{Admitted: true, Reserve: slot}
+		lead := max(0, a.Takes-admissionSlack+startSlack)
+		return g.reserve(a, at+min(lead, maxLead).Microseconds(), false)
+	case stands:
+		// It still stands in the longer windows, where its first delivery must not be forgotten, so it can't book.
+		g.put(own)
+		return engine.Answer{At: time.UnixMicro(at)}
 	case a.ExpiresIn > 0 && at >= g.now+a.ExpiresIn.Microseconds():
-		// Its turn would come too late. It waits for its end without taking a slot.
-		return engine.Answer{Deferred: true, Due: time.UnixMicro(g.now + a.ExpiresIn.Microseconds())}
+		// Its turn would come too late. It waits for its end without taking a slot; a booking goes, an admission stays. Due
+		// at its end, it would be claimed once more by a clock that is a moment behind.
+		if own != nil && !own.Booked {
+			g.put(own)
+		}
+		return engine.Answer{At: time.UnixMicro(g.now + (a.ExpiresIn + time.Second).Microseconds())}
 	default:
-		g.insert(a.Channel, at)
-		return engine.Answer{Deferred: true, Due: time.UnixMicro(at), Reserve: slot}
+		return g.reserve(a, at, true)
 	}
 }
 
-// current tells whether an admission still stands in the shortest window that counts channel.
-func (g *ledger) current(channel string, at int64) bool {
-	for _, r := range g.rules {
-		if r.counts(channel) && at <= g.now-r.window {
-			return false
+func (g *ledger) reserve(a *engine.Ask, at int64, booked bool) engine.Answer {
+	g.insert(a.Channel, entry{at, a.JobID, booked})
+	slot := &store.Reservation{JobID: a.JobID, Key: a.Key, Channel: a.Channel, At: time.UnixMicro(at), Booked: booked}
+	return engine.Answer{Admitted: !booked, At: slot.At, Reserve: slot}
+}
+
+// put gives a job its place back.
+func (g *ledger) put(own *store.Reservation) {
+	if own != nil {
+		g.insert(own.Channel, entry{own.At.UnixMicro(), own.JobID, own.Booked})
+	}
+}
+
+// stands tells in how many windows an admission still stands.
+func (g *ledger) stands(own *store.Reservation) (n int) {
+	for _, i := range g.counting(own.Channel) {
+		if own.At.UnixMicro() > g.now-g.lines[i].window {
+			n++
 		}
 	}
-	return true
+	return n
 }
 
-// free tells whether the rules hold with what stands at a moment already, counting nothing after until.
-func (g *ledger) free(channel string, at, until int64) bool {
-	g.remove(channel, at)
-	defer g.insert(channel, at)
-	for i, r := range g.rules {
-		if r.counts(channel) && r.next(before(g.times[i], until), at) != at {
-			return false
+// counting lists the rules that count channel.
+func (g *ledger) counting(channel string) []int {
+	var rules []int
+	for i := range g.lines {
+		if g.lines[i].counts(channel) {
+			rules = append(rules, i)
 		}
 	}
-	return true
+	return rules
 }
 
-// earliest is the first moment from now on at which one more delivery breaks no rule, counting nothing after until.
-func (g *ledger) earliest(channel string, until int64) int64 {
+// moment is when a job's turn comes; up to now, it may go. The job's own reservation, if it has one, has been taken out.
+//
+// One without a place takes the first moment at which nobody's booking is broken. One that booked, or was admitted and
+// could not start, goes as soon as there is room behind what was admitted and who came before; whoever booked later gives
+// way, and is asked again in its own turn. So when a line is late, each job in it books once more, and in the old order.
+func (g *ledger) moment(a *engine.Ask, own *store.Reservation) int64 {
+	from := g.opens(a.Channel)
+	if own != nil && (own.Booked || a.Unstarted) {
+		before := func(e entry) bool { // ids are given out in order
+			return !e.booked || (own.Booked && bytes.Compare(e.job[:], a.JobID[:]) < 0)
+		}
+		kept := own.At.UnixMicro()
+		age := time.Duration(g.now-kept) * time.Microsecond
+		if own.Booked && from <= g.now && age >= 0 && age+a.Takes <= admissionSlack-startSlack {
+			if at, ok := g.turn(a.Channel, kept, before); ok && at == kept {
+				return kept
+			}
+		}
+		if at, ok := g.turn(a.Channel, from, before); ok {
+			return at
+		}
+	}
+	at := g.earliest(a.Channel, max(from, g.from[a.Channel]))
+	g.from[a.Channel] = at
+	return at
+}
+
+// opens is the first moment from now on at which fewer than max admissions stand in each window. No job goes before it.
+func (g *ledger) opens(channel string) int64 {
 	at := g.now
-	whole := until > g.now
-	if whole {
-		at = max(at, g.from[channel])
-	}
-	for settled := false; !settled; {
-		settled = true
-		for i, r := range g.rules {
-			if !r.counts(channel) {
-				continue
-			}
-			if next := r.next(before(g.times[i], until), at); next > at {
-				at, settled = next, false
-			}
-		}
-	}
-	if whole {
-		g.from[channel] = at
+	for _, i := range g.counting(channel) {
+		at = max(at, g.lines[i].opens())
 	}
 	return at
 }
 
-func before(times []int64, until int64) []int64 {
-	p, _ := slices.BinarySearch(times, until+1)
-	return times[:p]
+func (l *line) opens() int64 {
+	admitted := 0
+	for _, e := range slices.Backward(l.entries) {
+		if e.booked {
+			continue
+		}
+		if admitted++; admitted == l.max {
+			return e.at + l.window
+		}
+	}
+	return math.MinInt64
 }
 
-// next is the first moment from at on at which one more entry keeps every window within the limit: any max+1 entries in
-// a row must span at least the window. times is ascending.
-func (r rule) next(times []int64, at int64) int64 {
-	if len(times) > r.max+futureRead-1 && at < times[r.max] {
-		at = times[r.max] // more bookings than were read: before this, windows are not known whole
+// turn is the first moment from at on before which, within each window, there are fewer than max of those that counts
+// chooses. It tells false if that is not known.
+func (g *ledger) turn(channel string, at int64, counts func(entry) bool) (int64, bool) {
+	rules := g.counting(channel)
+	for settled := false; !settled; {
+		settled = true
+		for _, i := range rules {
+			l := &g.lines[i]
+			if next := l.turn(at, counts); next > at {
+				at, settled = next, false
+			}
+			if at > l.known {
+				return 0, false
+			}
+		}
 	}
-	for {
-		p, _ := slices.BinarySearch(times, at+1) // entries up to at stand before the new one
+	return at, true
+}
+
+func (l *line) turn(at int64, counts func(entry) bool) int64 {
+	n := 0
+	for _, e := range slices.Backward(l.entries[:l.place(at)]) {
+		if e.at <= at-l.window {
+			break
+		}
+		if !counts(e) {
+			continue
+		}
+		if n++; n == l.max {
+			return e.at + l.window
+		}
+	}
+	return at
+}
+
+// earliest is the first moment from at on at which one more entry breaks no rule, or, if what is known does not tell, a
+// moment behind everything.
+func (g *ledger) earliest(channel string, at int64) int64 {
+	rules := g.counting(channel)
+	for settled := false; !settled; {
+		settled = true
+		for _, i := range rules {
+			l := &g.lines[i]
+			next, known := l.next(at)
+			if !known {
+				next = l.end(next)
+			}
+			if next > at {
+				at, settled = next, false
+			}
+		}
+	}
+	return at
+}
+
+// next is the first moment from at on at which one more entry keeps any max+1 in a row at least a window apart. It stops
+// and tells false where the line is not known well enough to say.
+func (l *line) next(at int64) (int64, bool) {
+	for at <= l.known-l.window {
+		p := l.place(at)
 		moved := at
-		for i := max(0, p-r.max); i <= p && i+r.max <= len(times); i++ {
-			first, last := r.span(times, p, at, i)
-			if last-first >= r.window {
+		for i := max(0, p-l.max); i <= p && i+l.max <= len(l.entries); i++ {
+			first, last := l.span(p, at, i)
+			if last-first >= l.window {
 				continue
 			}
-			if i+r.max == p {
-				moved = first + r.window // the new one is the last of them: it has to wait for the first to leave
+			if i+l.max == p {
+				moved = first + l.window // the new one is the last of them: it has to wait for the first to leave
 			} else {
 				moved = last // it stands among bookings that are full: past them
 			}
 			break
 		}
 		if moved == at {
-			return at
+			return at, true
 		}
 		at = moved
 	}
+	return at, false
 }
 
 // span is the first and the last of max+1 entries in a row, from i on, with the new one at place p.
-func (r rule) span(times []int64, p int, at int64, i int) (first, last int64) {
+func (l *line) span(p int, at int64, i int) (first, last int64) {
 	value := func(k int) int64 {
 		switch {
 		case k < p:
-			return times[k]
+			return l.entries[k].at
 		case k == p:
 			return at
 		default:
-			return times[k-1]
+			return l.entries[k-1].at
 		}
 	}
-	return value(i), value(i + r.max)
+	return value(i), value(i + l.max)
+}
+
+// end is the first moment from at on that lies behind every entry and keeps the rule.
+func (l *line) end(at int64) int64 {
+	n := len(l.entries)
+	if n > 0 {
+		at = max(at, l.entries[n-1].at)
+	}
+	if n >= l.max {
+		at = max(at, l.entries[n-l.max].at+l.window)
+	}
+	return at
 }

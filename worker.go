@@ -227,7 +227,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	if !w.started.CompareAndSwap(false, true) {
 		return invalid("Worker", "must be run only once")
 	}
-	own, err := ownPool(w.pool, 2)
+	own, err := ownPool(ctx, w.pool, 2)
 	if err != nil {
 		return err
 	}
@@ -254,10 +254,10 @@ func (w *Worker) Run(ctx context.Context) error {
 }
 
 // ownPool opens a small pool to the same database: what keeps leases must not queue behind the service's own queries.
-func ownPool(pool *pgxpool.Pool, conns int32) (*pgxpool.Pool, error) {
+func ownPool(ctx context.Context, pool *pgxpool.Pool, conns int32) (*pgxpool.Pool, error) {
 	cfg := pool.Config().Copy()
 	cfg.MaxConns, cfg.MinConns, cfg.MinIdleConns = conns, 0, 0
-	return pgxpool.NewWithConfig(context.Background(), cfg)
+	return pgxpool.NewWithConfig(context.WithoutCancel(ctx), cfg)
 }
 
 // awaitSchema waits for a database with a schema that fits.
@@ -304,7 +304,7 @@ func (w *Worker) engineConfig(own *pgxpool.Pool) engine.Config {
 		PollInterval: w.cfg.PollInterval, Lease: w.cfg.Lease, RecoveryInterval: w.cfg.RecoveryInterval,
 		ShutdownTimeout: w.cfg.ShutdownTimeout, Retention: w.cfg.Retention, EventRetention: w.cfg.EventRetention,
 		Events: w.cfg.RecordEvents, Deliver: w.deliver, Decide: w.decide, Limits: newLimits(w.cfg.RateLimits),
-		Random: rand.Float64, FirstPause: w.cfg.firstPause, MaxPause: max(maxProviderPause, w.cfg.firstPause),
+		GivenUp: ErrLeaseLost, Clean: cleanError, Random: rand.Float64, FirstPause: w.cfg.firstPause, MaxPause: max(maxProviderPause, w.cfg.firstPause),
 	}
 	for channel, p := range w.cfg.Providers {
 		cfg.Lanes = append(cfg.Lanes, engine.LaneConfig{

@@ -47,6 +47,8 @@ func openDatabase(ctx context.Context, url string) (_ *database, err error) {
 }
 
 // close drops what this run made, and stops the server if it is ours.
+//
+//nolint:contextcheck // it cleans up after an interrupted run too
 func (db *database) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()

@@ -8,6 +8,8 @@ import (
 )
 
 // startWorker runs a worker until the returned function is called, which drains it.
+//
+//nolint:contextcheck // an interrupt ends the story first, and then the worker
 func startWorker(db *database, mails *mailing, client *notifyq.Client, show *screen) (stop func() error, err error) {
 	worker, err := notifyq.NewWorker(db.pool, notifyq.WorkerConfig{
 		Schema: db.schema,

@@ -28,6 +28,7 @@ func freePort() (int, error) {
 	return 0, errors.New("no free port on 127.0.0.1")
 }
 
+//nolint:contextcheck // it asks the kernel, which answers at once
 func portFree(port int) bool {
 	var listen net.ListenConfig
 	l, err := listen.Listen(context.Background(), "tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))

@@ -110,7 +110,8 @@ func (b *board) nudge() {
 	}
 }
 
-// room says, for each lane worth claiming for, how many jobs it may take, and how many all together.
+// room says, for each lane worth claiming for, how many jobs it may take, and how many all together. From here on these
+// lanes are not known to have more: what wantMore says during the claim is newer than what the claim sees.
 func (b *board) room(now time.Time) (caps map[*lane]int, total int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -124,6 +125,7 @@ func (b *board) room(now time.Time) (caps map[*lane]int, total int) {
 				caps = make(map[*lane]int, len(b.lanes))
 			}
 			caps[l] = n
+			l.more = false
 		}
 	}
 	return caps, total
@@ -134,7 +136,7 @@ func (b *board) room(now time.Time) (caps map[*lane]int, total int) {
 func (b *board) wanted(l *lane, now time.Time) int {
 	free := l.holdLimit - l.held
 	switch {
-	case !l.more || free <= 0 || l.abandoned >= l.abandonedLimit() || l.pause.until.After(now):
+	case !l.more || free <= 0 || l.shut(now):
 		return 0
 	case l.pause.probing():
 		if l.held > 0 {
@@ -148,8 +150,9 @@ func (b *board) wanted(l *lane, now time.Time) int {
 	}
 }
 
-// add takes over claimed jobs, in the order in which they are to run, and returns those that nobody may start any more.
-func (b *board) add(jobs []*Job) {
+// add takes over claimed jobs, in the order in which they are to run, and returns those that nobody may start any more:
+// their channel was shut while they were being claimed, and others need not wait for it.
+func (b *board) add(jobs []*Job, now time.Time) (refused []*Job) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, j := range jobs {
@@ -157,8 +160,14 @@ func (b *board) add(jobs []*Job) {
 		j.lane = l
 		b.jobs[j] = struct{}{}
 		l.held++
+		if l.shut(now) {
+			j.state = ended
+			refused = append(refused, j)
+			continue
+		}
 		b.queue(j)
 	}
+	return refused
 }
 
 // queue puts j at the end of its place in its lane.
@@ -211,7 +220,12 @@ func (b *board) pop(now time.Time) (j *Job, direct bool) {
 }
 
 func (l *lane) mayStart(now time.Time) bool {
-	return l.active < l.runLimit && l.abandoned < l.abandonedLimit() && !l.pause.until.After(now) && l.pace.ready(now)
+	return l.active < l.runLimit && !l.shut(now) && l.pace.ready(now)
+}
+
+// shut tells that nothing is claimed for l or started: its provider has lost too many calls, or is paused.
+func (l *lane) shut(now time.Time) bool {
+	return l.abandoned >= l.abandonedLimit() || l.pause.until.After(now)
 }
 
 // top is the highest priority that waits in l, or -1.
@@ -270,12 +284,17 @@ func (b *board) leave(j *Job) {
 	}
 }
 
-// abandon gives back the slot of a call that does not return; back tells that it did.
-func (b *board) abandon(j *Job) {
+// abandon gives back the slot of a call that does not return; back tells that it did. Once too many are lost, the lane is
+// emptied: what waits there would wait for as long as they do, with its lease renewed.
+func (b *board) abandon(j *Job) (waiting []*Job) {
 	b.mu.Lock()
+	defer b.mu.Unlock()
 	b.leave(j)
 	j.lane.abandoned++
-	b.mu.Unlock()
+	if j.lane.abandoned >= j.lane.abandonedLimit() {
+		return j.lane.empty()
+	}
+	return nil
 }
 
 func (b *board) back(j *Job) {

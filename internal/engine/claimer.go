@@ -87,6 +87,7 @@ func (c *claimer) step(ctx context.Context) bool {
 	probes := c.probes(caps, full, reserved)
 	jobs, err := c.claim(ctx, probes, total, full)
 	if err != nil {
+		c.e.board.untried(caps)
 		c.failed(err)
 		return false
 	}
@@ -95,7 +96,7 @@ func (c *claimer) step(ctx context.Context) bool {
 		c.e.log.Info("worker.poll_recovered")
 	}
 	c.took(caps, jobs, taking{full: full, filled: len(jobs) >= total, reserved: reserved > 0})
-	c.e.board.add(jobs)
+	c.e.handBack(c.e.board.add(jobs, time.Now()), "channel shut")
 	c.e.startRunners()
 	return len(jobs) > 0
 }
@@ -232,8 +233,9 @@ func (c *claimer) took(caps map[*lane]int, jobs []*Job, t taking) {
 	c.e.board.mu.Lock()
 	defer c.e.board.mu.Unlock()
 	for l, n := range caps {
-		l.more = t.filled || t.reserved || counts[l] >= n
-		if !l.more {
+		cutShort := t.filled || t.reserved || counts[l] >= n
+		l.more = l.more || cutShort
+		if !cutShort {
 			c.credit = 0 // everything due was taken: nobody is held back
 		}
 		for p := range l.marks {
@@ -241,10 +243,19 @@ func (c *claimer) took(caps map[*lane]int, jobs []*Job, t taking) {
 				continue
 			}
 			// A full look that was cut short may leave more behind the old mark; any other leaves nothing there.
-			if (l.more && t.full) || last[l][p].After(l.marks[p]) {
+			if (cutShort && t.full) || last[l][p].After(l.marks[p]) {
 				l.marks[p] = last[l][p]
 			}
 		}
+	}
+}
+
+// untried notes that a claim for these lanes told nothing.
+func (b *board) untried(caps map[*lane]int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for l := range caps {
+		l.more = true
 	}
 }
 

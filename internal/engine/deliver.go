@@ -56,6 +56,8 @@ func (e *Engine) following(j *Job) *Job {
 
 // attempt calls the provider. A panic becomes a result; a provider that exits the goroutine takes the runner with it, so
 // the result is concluded from the deferred call and another runner goes on.
+//
+//nolint:contextcheck // a delivery outlives whoever starts it: it runs under e.deliveries
 func (e *Engine) attempt(j *Job) (r Result) {
 	ctx, cancel := context.WithDeadline(e.deliveries, j.deadline)
 	returned := false
@@ -66,7 +68,7 @@ func (e *Engine) attempt(j *Job) (r Result) {
 		}
 		if p := recover(); p != nil {
 			e.log.Error("provider.panicked", "jobId", j.ID, "channel", j.Channel, "panicType", fmt.Sprintf("%T", p), "stack", string(debug.Stack()))
-			r = Result{Class: ClassPanic, Error: fmt.Sprintf("the provider panicked: %v", p)}
+			r = Result{Class: ClassPanic, Error: e.cfg.Clean(fmt.Sprintf("the provider panicked: %v", p))}
 			return
 		}
 		e.log.Error("provider.exited", "jobId", j.ID, "channel", j.Channel)
@@ -109,8 +111,13 @@ func (e *Engine) misconfigured(j *Job) {
 		e.log.Error("provider.misconfigured", "jobId", j.ID, "channel", j.Channel, "pauseMs", d.Milliseconds())
 		e.board.nudge()
 	}
-	for _, w := range waiting {
-		e.recorder.add(outcome{job: w, kind: released, why: "provider misconfigured"})
+	e.handBack(waiting, "provider misconfigured")
+}
+
+// handBack releases jobs that waited and hold no slot.
+func (e *Engine) handBack(jobs []*Job, why string) {
+	for _, j := range jobs {
+		e.recorder.add(outcome{job: j, kind: released, why: why})
 	}
 }
 
@@ -135,7 +142,7 @@ func (e *Engine) watch(ctx context.Context) {
 			e.log.Error("provider.stuck", "jobId", j.ID, "channel", j.Channel, "attempt", j.AttemptCount,
 				"durationMs", elapsed(j.startedAt, now).Milliseconds())
 			e.judge(j, Result{Class: ClassTimeout, Error: "the provider did not return in time"})
-			e.board.abandon(j)
+			e.handBack(e.board.abandon(j), "provider stuck")
 			e.startRunners()
 		}
 	}

@@ -57,6 +57,10 @@ type Config struct {
 	Decide func(job *Job, r Result) Decision
 	// Limits is nil where nothing is limited.
 	Limits Limits
+	// GivenUp is the cause of the context's end in a call that the drain does not wait for any longer.
+	GivenUp error
+	// Clean makes a provider's text storable.
+	Clean func(text string) string
 	// Random is uniform in [0, 1).
 	Random func() float64
 	// FirstPause and MaxPause bound the growing pauses of a provider that says it is misconfigured.
@@ -114,6 +118,8 @@ type Engine struct {
 	keeper   *keeper
 	// deliveries is what provider calls run under: it outlives the stop and ends with the drain.
 	deliveries context.Context
+	// calls is what ends database calls when the time of the drain is over.
+	calls context.Context
 	// callTimeout bounds every database call.
 	callTimeout time.Duration
 }
@@ -140,9 +146,12 @@ func (e *Engine) Wake() { e.board.wantMore() }
 // runs longer is left to its lease and returned. The recorder is the last to stop, so that no outcome is lost that was
 // known in time; unrecorded tells how many could not be written all the same, with the database away.
 func (e *Engine) Run(ctx context.Context) (stuck []uuid.UUID, unrecorded int) {
-	deliveries, endDeliveries := context.WithCancel(context.WithoutCancel(ctx))
-	defer endDeliveries()
+	deliveries, endDeliveries := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer endDeliveries(nil)
 	e.deliveries = deliveries
+	calls, endCalls := context.WithCancel(context.WithoutCancel(ctx))
+	defer endCalls()
+	e.calls = calls
 
 	back, stopBack := context.WithCancel(context.WithoutCancel(ctx)) // what must outlive the deliveries
 	defer stopBack()
@@ -160,13 +169,16 @@ func (e *Engine) Run(ctx context.Context) (stuck []uuid.UUID, unrecorded int) {
 	e.log.Info("worker.started", "channels", len(e.cfg.Lanes), "concurrency", e.cfg.Concurrency, "batchSize", e.cfg.BatchSize)
 	<-ctx.Done()
 	began := time.Now()
+	deadline := began.Add(e.cfg.ShutdownTimeout)
+	// A database that does not answer must not hold the process: a claim and two records could take 45 s.
+	defer time.AfterFunc(e.cfg.ShutdownTimeout+recordGrace, endCalls).Stop()
 	waiting, active := e.board.drain()
 	e.log.Info("worker.draining", "waiting", waiting, "running", active)
 	_ = front.Wait() // no claim, admission or recovery is in progress any more
 	e.releaseWaiting()
-	stuck = e.awaitRunning(began.Add(e.cfg.ShutdownTimeout))
-	endDeliveries()
-	unrecorded = e.recorder.drain(began.Add(e.cfg.ShutdownTimeout))
+	stuck = e.awaitRunning(deadline)
+	endDeliveries(e.cfg.GivenUp)
+	unrecorded = e.recorder.drain(deadline.Add(recordGrace))
 	stopBack()
 	_ = behind.Wait()
 	e.log.Info("worker.drained", "stuck", len(stuck), "unrecorded", unrecorded, "durationMs", time.Since(began).Milliseconds())
@@ -201,8 +213,13 @@ func (e *Engine) awaitRunning(deadline time.Time) []uuid.UUID {
 	return stuck
 }
 
-// call is a context for one database call. It isn't ended by the stop: a claim or a record whose answer is not awaited
-// would leave its rows to their leases.
+// recordGrace is how much longer than ShutdownTimeout a drain may take to write what is known.
+const recordGrace = 2 * time.Second
+
+// call is a context for one database call. It isn't ended by the stop, only by the end of the drain: a claim or a record
+// whose answer is not awaited would leave its rows to their leases.
 func (e *Engine) call(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), e.callTimeout)
+	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.callTimeout)
+	stop := context.AfterFunc(e.calls, cancel)
+	return call, func() { stop(); cancel() }
 }

@@ -41,8 +41,8 @@ func (e *Engine) recover(ctx context.Context) {
 	e.repeat(ctx, "worker.recovery_failed", func(ctx context.Context) (bool, error) {
 		r, err := e.cfg.Store.Recover(ctx, e.cfg.Pool, housekeepingBatch, e.cfg.Events)
 		requeued, dead = requeued+len(r.Requeued), dead+len(r.DeadLettered)
-		for _, id := range r.DeadLettered {
-			e.log.Warn("job.dead_letter", "jobId", id, "reason", "lease_expired")
+		for _, d := range r.DeadLettered {
+			e.log.Warn("job.dead_letter", "jobId", d.ID, "attempt", d.Attempt, "reason", d.Reason)
 		}
 		return len(r.Requeued)+len(r.DeadLettered) == housekeepingBatch, err
 	})

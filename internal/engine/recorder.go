@@ -87,8 +87,7 @@ func (r *recorder) loop(ctx context.Context) {
 	}
 }
 
-// drain waits until everything is written, at most until deadline and never less than two seconds, and tells how many
-// outcomes are left.
+// drain waits until everything is written, at most until deadline, and tells how many outcomes are left.
 func (r *recorder) drain(deadline time.Time) int {
 	r.mu.Lock()
 	if r.pending == 0 {
@@ -98,7 +97,7 @@ func (r *recorder) drain(deadline time.Time) int {
 	r.empty = make(chan struct{})
 	empty := r.empty
 	r.mu.Unlock()
-	timer := time.NewTimer(max(time.Until(deadline), 2*time.Second))
+	timer := time.NewTimer(time.Until(deadline))
 	defer timer.Stop()
 	select {
 	case <-empty:
@@ -216,7 +215,7 @@ const statusFailed = 3
 func (r *recorder) conclude(batch []outcome, held map[uuid.UUID]struct{}, uncertain bool) {
 	r.e.board.recorded(batch)
 	r.written(len(batch))
-	debug := r.e.log.Enabled(context.Background(), slog.LevelDebug)
+	debug := r.e.log.Enabled(r.e.calls, slog.LevelDebug)
 	for i := range batch {
 		o := &batch[i]
 		if _, ok := held[o.job.ID]; !ok {

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"encoding/binary"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -22,7 +23,7 @@ type Limits interface {
 	Readings(key uuid.UUID) []store.Reading
 	// Judge answers each ask, in order. now and existing are the database's.
 	Judge(now time.Time, existing []store.Reservation, asks []Ask) []Answer
-	// Slack is how old an admission may be when its delivery starts.
+	// Slack is how much later than it is counted a delivery may start.
 	Slack() time.Duration
 }
 
@@ -31,16 +32,19 @@ type Ask struct {
 	JobID, Key uuid.UUID
 	Channel    string
 	HasSlot    bool          // it can start at once
-	Again      bool          // it was admitted, but did not start in time
+	Unstarted  bool          // if it is admitted already, no delivery came of that
+	Takes      time.Duration // how long after the question it is expected to start
 	ExpiresIn  time.Duration // 0: never
 }
 
-// Answer says what becomes of it: it starts, it waits in memory for a slot to run in, or it goes back until Due.
+// Answer says what becomes of it: it starts, or waits in memory for a slot to run in, or it goes back.
 type Answer struct {
 	Admitted bool
-	Deferred bool
-	Due      time.Time
-	Reserve  *store.Reservation // to write; of a deferred job, its booking
+	// At is when an admitted job is counted: it starts at most Slack later, or asks again. Zero, it may start at any time.
+	// A job that goes back is due then.
+	At time.Time
+	// Reserve is to be written: the admission, or the booking of a job that goes back.
+	Reserve *store.Reservation
 }
 
 // starter clears jobs that may start only after a word with the database. Each job it has been given holds a slot.
@@ -50,14 +54,19 @@ type starter struct {
 	queue  []*Job
 	closed bool
 	signal chan struct{}
-	gone   map[*Job]struct{} // deferred while they waited, and popped before that was known
+	gone   map[*Job]error // screened while they waited, not to start, and popped before that was known; nil: deferred
+	asked  time.Time      // when the last admission was sent
+	took   time.Duration  // from there to the start, of late
 }
 
-// admissionBatch is how many jobs one admission judges: each recipient among them takes a lock of its own.
-const admissionBatch = 256
+// AdmissionBatch is how many jobs one admission judges: each recipient among them takes a lock of its own.
+const AdmissionBatch = 256
+
+// minTakes is how long a start is expected to take at the least.
+const minTakes = 10 * time.Millisecond
 
 func newStarter(e *Engine) *starter {
-	return &starter{e: e, signal: make(chan struct{}, 1), gone: make(map[*Job]struct{})}
+	return &starter{e: e, signal: make(chan struct{}, 1), gone: make(map[*Job]error)}
 }
 
 // add hands over a job that has its slot. Once the loop has ended, the job goes straight back.
@@ -106,7 +115,7 @@ func (s *starter) loop(ctx context.Context) {
 			return
 		case <-s.signal:
 		}
-		for jobs := s.take(admissionBatch); len(jobs) > 0; jobs = s.take(admissionBatch) {
+		for jobs := s.take(AdmissionBatch); len(jobs) > 0; jobs = s.take(AdmissionBatch) {
 			if jobs = s.present(jobs); ctx.Err() != nil {
 				s.handBack(jobs, "shutdown")
 				return
@@ -130,13 +139,17 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// present leaves out what was deferred before its turn.
+// present leaves out what was screened before its turn and may not start.
 func (s *starter) present(jobs []*Job) []*Job {
 	return slices.DeleteFunc(jobs, func(j *Job) bool {
-		_, gone := s.gone[j]
-		if gone {
-			delete(s.gone, j)
+		err, gone := s.gone[j]
+		delete(s.gone, j)
+		switch {
+		case !gone:
+		case err == nil:
 			s.e.board.drop(j)
+		default:
+			s.handBack([]*Job{j}, "error before the provider call")
 		}
 		return gone
 	})
@@ -158,18 +171,28 @@ func (s *starter) clear(ctx context.Context, jobs []*Job) bool {
 		s.handBack(jobs, "error before the provider call")
 		return false
 	}
+	s.start(jobs)
+	return true
+}
+
+// start begins deliveries, of those jobs for which what was cleared is still true: the database may have taken long.
+func (s *starter) start(jobs []*Job) {
 	now := time.Now()
+	short := s.e.board.shortOfLease(jobs, now)
+	if slices.ContainsFunc(jobs, func(j *Job) bool { return !j.admittedAt.IsZero() }) {
+		s.took = max(now.Sub(s.asked), s.took-s.took/8)
+	}
 	for _, j := range jobs {
-		if j.admittedAt.IsZero() || elapsed(j.admittedAt, now) <= s.e.cfg.Limits.Slack() {
-			s.e.board.begin(j, now)
-			go s.e.runFrom(j)
+		admitted := !j.admittedAt.IsZero()
+		late := admitted && elapsed(j.admittedAt, now) > s.e.cfg.Limits.Slack()
+		if late || slices.Contains(short, j) {
+			j.admittedAt, j.late = time.Time{}, j.late || admitted
+			s.add(j)
 			continue
 		}
-		// The admission took too long to be true at the start: ask again.
-		j.admittedAt, j.late = time.Time{}, true
-		s.add(j)
+		s.e.board.begin(j, now)
+		go s.e.runFrom(j)
 	}
-	return true
 }
 
 // handBack releases jobs that hold a slot and have not started.
@@ -233,7 +256,7 @@ func (s *starter) admit(ctx context.Context, jobs []*Job) ([]*Job, error) {
 	if s.e.cfg.Limits == nil || len(jobs) == 0 {
 		return jobs, nil
 	}
-	asked := make([]*Job, 0, admissionBatch)
+	asked := make([]*Job, 0, AdmissionBatch)
 	var free []*Job
 	for _, j := range jobs {
 		if s.e.cfg.Limits.Applies(j.Channel) {
@@ -243,7 +266,7 @@ func (s *starter) admit(ctx context.Context, jobs []*Job) ([]*Job, error) {
 		}
 	}
 	holders := len(asked)
-	for _, j := range s.e.board.unscreened(admissionBatch - holders) {
+	for _, j := range s.e.board.unscreened(AdmissionBatch - holders) {
 		if j.screened = true; s.e.cfg.Limits.Applies(j.Channel) {
 			asked = append(asked, j)
 		}
@@ -251,56 +274,72 @@ func (s *starter) admit(ctx context.Context, jobs []*Job) ([]*Job, error) {
 	if len(asked) == 0 {
 		return free, nil
 	}
-	answers, sent, err := s.ask(ctx, asked, holders)
+	answers, held, err := s.ask(ctx, asked, holders)
 	if err != nil {
+		// The database may have taken the waiting ones back, too: the answer can have been lost after the commit.
+		for _, j := range asked[holders:] {
+			s.turnAway(j, err)
+		}
 		return jobs, err
 	}
 	for i, j := range asked {
 		switch {
-		case answers[i].Deferred:
-			s.deferred(j, i < holders, answers[i].Due)
+		case !answers[i].Admitted:
+			s.deferred(j, i < holders, answers[i].At, held)
 		case i < holders:
-			j.admittedAt = sent
 			free = append(free, j)
 		}
 	}
 	return free, nil
 }
 
-// ask runs one admission. The first holders of jobs have a slot.
-func (s *starter) ask(ctx context.Context, jobs []*Job, holders int) (answers []Answer, sent time.Time, err error) {
+// ask runs one admission, and notes of those that may start when they count. The first holders of jobs have a slot. held
+// are the deferred ones whose claims were not lost.
+func (s *starter) ask(ctx context.Context, jobs []*Job, holders int) (answers []Answer, held []uuid.UUID, err error) {
 	asks, locks, readings := s.questions(jobs, holders)
-	byID := make(map[uuid.UUID]*Job, len(jobs))
-	for _, j := range jobs {
-		byID[j.ID] = j
-	}
 	ctx, cancel := s.e.call(ctx)
 	defer cancel()
-	sent = time.Now()
-	_, err = s.e.cfg.Store.Admit(ctx, s.e.cfg.Pool, locks, readings, ids(jobs),
-		func(now time.Time, existing []store.Reservation) (reserve []store.Reservation, send []store.Deferral) {
+	held, err = s.e.cfg.Store.Admit(ctx, s.e.cfg.Pool, locks, readings, ids(jobs),
+		func(now, sent time.Time, existing []store.Reservation) (reserve []store.Reservation, send []store.Deferral) {
+			s.asked = sent
 			answers = s.e.cfg.Limits.Judge(now, existing, asks)
 			for i, a := range answers {
 				switch {
-				case a.Deferred:
-					send = append(send, store.Deferral{ID: jobs[i].ID, Token: byID[jobs[i].ID].Token, Due: a.Due, Book: a.Reserve})
-					s.book(a.Due.Sub(now))
+				case !a.Admitted:
+					send = append(send, store.Deferral{ID: jobs[i].ID, Token: jobs[i].Token, Due: a.At, Book: a.Reserve})
 				case a.Reserve != nil:
 					reserve = append(reserve, *a.Reserve)
+					jobs[i].admittedAt = sent.Add(a.At.Sub(now))
 				}
 			}
+			s.ring(now, existing, send)
 			slices.SortFunc(send, func(a, b store.Deferral) int { return slices.Compare(a.ID[:], b.ID[:]) })
 			slices.SortFunc(reserve, func(a, b store.Reservation) int { return slices.Compare(a.JobID[:], b.JobID[:]) })
 			return reserve, send
 		})
-	return answers, sent, err
+	return answers, held, err
 }
 
-// book wakes the claimer when a deferred job falls due.
-func (s *starter) book(in time.Duration) {
-	select {
-	case s.e.claimer.bookings <- time.Now().Add(in + time.Millisecond):
-	default:
+// ring wakes the claimer when a job falls due that goes back now, and when the next ones do of the recipients at hand:
+// those that booked long ago, or with a worker that is gone, would otherwise be found by polling, and their line be late.
+func (s *starter) ring(now time.Time, existing []store.Reservation, send []store.Deferral) {
+	next := make(map[uuid.UUID]time.Time)
+	for _, r := range existing {
+		if t := next[r.Key]; r.Booked && r.At.After(now) && (t.IsZero() || r.At.Before(t)) {
+			next[r.Key] = r.At
+		}
+	}
+	times := slices.Collect(maps.Values(next))
+	for _, d := range send {
+		times = append(times, d.Due)
+	}
+	slices.SortFunc(times, time.Time.Compare)
+	for _, t := range slices.Compact(times) {
+		select {
+		case s.e.claimer.bookings <- time.Now().Add(t.Sub(now) + time.Millisecond):
+		default:
+			return // the nearest are in
+		}
 	}
 }
 
@@ -308,7 +347,12 @@ func (s *starter) questions(jobs []*Job, holders int) (asks []Ask, locks []int64
 	now := time.Now()
 	seen := make(map[uuid.UUID]struct{}, len(jobs))
 	for i, j := range jobs {
-		a := Ask{JobID: j.ID, Key: s.e.cfg.Limits.Key(j.Tenant, j.RecipientKey), Channel: j.Channel, HasSlot: i < holders, Again: j.late}
+		a := Ask{
+			JobID: j.ID, Key: s.e.cfg.Limits.Key(j.Tenant, j.RecipientKey), Channel: j.Channel, HasSlot: i < holders,
+			// In its first attempt, an earlier claim can only have been handed back before the call.
+			Unstarted: j.late || (j.AttemptCount == 1 && j.RedriveCount == 0),
+			Takes:     max(minTakes, s.took+s.took/2),
+		}
 		if j.ExpiresIn > 0 {
 			a.ExpiresIn = max(j.ExpiresIn-elapsed(j.claimedAt, now), time.Microsecond)
 		}
@@ -323,12 +367,31 @@ func (s *starter) questions(jobs []*Job, holders int) (asks []Ask, locks []int64
 	return asks, slices.Compact(locks), readings
 }
 
-// deferred takes a job off the board that the database has taken back.
-func (s *starter) deferred(j *Job, hasSlot bool, due time.Time) {
-	s.e.log.Info("job.rate_limited", "jobId", j.ID, "attempt", j.AttemptCount, "until", due.UTC())
-	if hasSlot || s.e.board.withdraw(j) {
+// deferred takes a job off the board that the database has taken back, or that was lost before.
+func (s *starter) deferred(j *Job, hasSlot bool, due time.Time, held []uuid.UUID) {
+	if slices.Contains(held, j.ID) {
+		s.e.log.Info("job.rate_limited", "jobId", j.ID, "attempt", j.AttemptCount, "until", due.UTC())
+	} else {
+		s.e.log.Warn("job.claim_lost", "jobId", j.ID, "attempt", j.AttemptCount)
+	}
+	if hasSlot {
 		s.e.board.drop(j)
 		return
 	}
-	s.gone[j] = struct{}{} // it is in the queue of starts
+	s.turnAway(j, nil)
+}
+
+// turnAway takes a waiting job off the board: the database has taken it back, or, with an error, may have.
+func (s *starter) turnAway(j *Job, err error) {
+	switch {
+	case !s.e.board.withdraw(j):
+		// It is in the queue of starts, or was emptied out of its lane and is being recorded.
+		if popped := s.e.board.pick(func(o *Job) bool { return o == j && o.state == starting }); len(popped) > 0 {
+			s.gone[j] = err
+		}
+	case err == nil:
+		s.e.board.drop(j)
+	default:
+		s.e.recorder.add(outcome{job: j, kind: released, why: "error before the provider call"})
+	}
 }

@@ -20,13 +20,14 @@ type Reservation struct {
 	Booked  bool
 }
 
-// Reading asks for the reservations that one rule needs of one key: those of Channel (of all, if empty) not older than
-// Window, at most PastCap of the latest up to now, and at most FutureCap of the latest after now.
+// Reading asks for the reservations that one rule needs of one key, of Channel or, if that is empty, of all: the latest
+// Past admissions that are not older than Window, nor further than Ahead; as many of the bookings that should have been
+// used within Window; and what is to come, the first Near and the last Last.
 type Reading struct {
-	Key                uuid.UUID
-	Channel            string
-	Window             time.Duration
-	PastCap, FutureCap int
+	Key              uuid.UUID
+	Channel          string
+	Window, Ahead    time.Duration
+	Past, Near, Last int
 }
 
 // Deferral sends a claimed job back until Due with its attempt refunded. Book says that Due is its slot.
@@ -43,28 +44,45 @@ type Deferral struct {
 const lockKeysSQL = `select pg_advisory_xact_lock(k) from unnest($1::bigint[]) k`
 
 // A second statement, whose snapshot is newer than the locks: read in the same statement, the snapshot would precede the
-// lock, and two admissions would both see the last slot free. The first row is the clock.
+// lock, and two admissions would both see the last slot free. The first row is the clock. Each part walks
+// rate_limit_reservations_key from an end of its range and stops at its limit, whatever the recipient has booked.
+// Admissions are read apart from bookings, so that no number of these can hide one.
 const reservationsSQL = `
 select null::uuid, null::uuid, '', statement_timestamp(), false
 union all
 select r.job_id, r.limit_key, r.channel, r.reserved_at, r.booked
-  from unnest($1::uuid[], $2::text[], $3::bigint[], $4::int[], $5::int[]) as k(limit_key, channel, window_us, past, future)
+  from unnest($1::uuid[], $2::text[], $3::bigint[], $4::bigint[], $5::int[], $6::int[], $7::int[])
+       as k(limit_key, channel, window_us, ahead_us, past, near, last)
  cross join lateral (
      (select r.job_id, r.limit_key, r.channel, r.reserved_at, r.booked
         from @rate_limit_reservations r
        where r.limit_key = k.limit_key and r.reserved_at > statement_timestamp() - k.window_us * interval '1 microsecond'
-         and r.reserved_at <= statement_timestamp() and (k.channel = '' or r.channel = k.channel)
+         and r.reserved_at <= statement_timestamp() + k.ahead_us * interval '1 microsecond'
+         and (k.channel = '' or r.channel = k.channel) and not r.booked
+       order by r.limit_key desc, r.reserved_at desc
+       limit k.past)
+     union all
+     (select r.job_id, r.limit_key, r.channel, r.reserved_at, r.booked
+        from @rate_limit_reservations r
+       where r.limit_key = k.limit_key and r.reserved_at > statement_timestamp() - k.window_us * interval '1 microsecond'
+         and r.reserved_at <= statement_timestamp() and (k.channel = '' or r.channel = k.channel) and r.booked
        order by r.limit_key desc, r.reserved_at desc
        limit k.past)
      union all
      (select r.job_id, r.limit_key, r.channel, r.reserved_at, r.booked
         from @rate_limit_reservations r
        where r.limit_key = k.limit_key and r.reserved_at > statement_timestamp() and (k.channel = '' or r.channel = k.channel)
+       order by r.limit_key, r.reserved_at
+       limit k.near)
+     union all
+     (select r.job_id, r.limit_key, r.channel, r.reserved_at, r.booked
+        from @rate_limit_reservations r
+       where r.limit_key = k.limit_key and r.reserved_at > statement_timestamp() and (k.channel = '' or r.channel = k.channel)
        order by r.limit_key desc, r.reserved_at desc
-       limit k.future)) r
+       limit k.last)) r
 union all
 select r.job_id, r.limit_key, r.channel, r.reserved_at, r.booked
-  from @rate_limit_reservations r where r.job_id = any($6::uuid[])`
+  from @rate_limit_reservations r where r.job_id = any($8::uuid[])`
 
 const reserveSQL = `
 insert into @rate_limit_reservations as r (job_id, limit_key, channel, reserved_at, booked)
@@ -72,7 +90,8 @@ select * from unnest($1::uuid[], $2::uuid[], $3::text[], $4::timestamptz[], $5::
 on conflict (job_id) do update
    set limit_key = excluded.limit_key, reserved_at = excluded.reserved_at, booked = excluded.booked`
 
-// The slot is booked in the statement that gives the job back, and only if the claim was still held.
+// The slot is booked in the statement that gives the job back, and only if the claim was still held. A job that books
+// nothing gives up what it had booked; an admission stays.
 const deferSQL = `
 with back as (
     update @notification_queue q
@@ -88,11 +107,14 @@ with back as (
     select id, limit_key, channel, due, true from back where limit_key is not null
     on conflict (job_id) do update
        set limit_key = excluded.limit_key, reserved_at = excluded.reserved_at, booked = true
+), given as (
+    delete from @rate_limit_reservations r using back where r.job_id = back.id and back.limit_key is null and r.booked
 )
 select id from back`
 
-// Judge decides, from the reservations that exist, what to reserve and what to send back. now is the database's.
-type Judge func(now time.Time, existing []Reservation) (reserve []Reservation, send []Deferral)
+// Judge decides, from the reservations that exist, what to reserve and what to send back. now is the database's, and
+// sent the local time before it was asked for.
+type Judge func(now, sent time.Time, existing []Reservation) (reserve []Reservation, send []Deferral)
 
 // Admit runs one admission: it takes the locks, reads, asks judge, and writes what it said. It returns the deferred ids
 // whose claims were still held.
@@ -120,10 +142,11 @@ func (s *Store) admit(ctx context.Context, conn *pgx.Conn, locks []int64, readin
 		now, existing, err = collectReservations(rows)
 		return err
 	})
+	sent := time.Now()
 	if err := conn.SendBatch(ctx, read).Close(); err != nil {
 		return nil, err
 	}
-	reserve, send := judge(now, existing)
+	reserve, send := judge(now, sent, existing)
 	var deferred []uuid.UUID
 	write := &pgx.Batch{}
 	if len(reserve) > 0 {
@@ -139,13 +162,14 @@ func (s *Store) admit(ctx context.Context, conn *pgx.Conn, locks []int64, readin
 
 func readingArgs(readings []Reading) []any {
 	n := len(readings)
-	keys, channels, windows := make([]pgtype.UUID, n), make([]string, n), make([]int64, n)
-	past, future := make([]int32, n), make([]int32, n)
+	keys, channels := make([]pgtype.UUID, n), make([]string, n)
+	windows, ahead := make([]int64, n), make([]int64, n)
+	past, near, last := make([]int32, n), make([]int32, n), make([]int32, n)
 	for i, r := range readings {
-		keys[i], channels[i], windows[i] = pgUUID(r.Key), r.Channel, micros(r.Window)
-		past[i], future[i] = int32(r.PastCap), int32(r.FutureCap)
+		keys[i], channels[i], windows[i], ahead[i] = pgUUID(r.Key), r.Channel, micros(r.Window), micros(r.Ahead)
+		past[i], near[i], last[i] = int32(r.Past), int32(r.Near), int32(r.Last)
 	}
-	return []any{keys, channels, windows, past, future}
+	return []any{keys, channels, windows, ahead, past, near, last}
 }
 
 func collectReservations(rows pgx.Rows) (now time.Time, out []Reservation, err error) {

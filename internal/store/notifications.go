@@ -46,6 +46,8 @@ type Inserted struct {
 // the millisecond, then, made here, 14 bits of position in the batch and 48 random bits. gen_random_uuid() would cost a
 // tenth of a job's budget and scatter new rows over the whole index.
 //
+// The horizon is in hours, since a day of an interval is 23 or 25 of them where the session's time zone changes its clock.
+//
 // A conflict inserts nothing and waits for the other insert to end, without failing the statement, so a caller's
 // READ COMMITTED transaction stays usable. Rows come sorted by key, so that two batches wait for each other in one
 // direction only.
@@ -61,7 +63,7 @@ with clock as materialized (
                 priority, max_attempts, on_ambiguous, send_at, delay_us, expires_at)
      cross join clock c
 ), judged as materialized (
-    select i.*, case when i.scheduled_at > i.now + interval '365 days' then 1
+    select i.*, case when i.scheduled_at > i.now + interval '8760 hours' then 1
                      when i.expires_at <= greatest(i.scheduled_at, i.now) then 2 else 0 end as fault
       from item i
 ), fresh as (

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 // By says who asked and why.
@@ -37,18 +38,24 @@ func (s *Store) Cancel(ctx context.Context, q Querier, id uuid.UUID, tenant *str
 	return s.changed(ctx, q, s.sql.cancel, pgUUID(id), tenant, by.Actor, by.Reason)
 }
 
+// Redriving and erasing a finished job exclude each other: both lock its outcome and then its notification, in this
+// order, and look at the latest version of both.
+//
 // A redriven job starts over: due now, with the budget it was asked for and a fresh grant. Its last error stays as
 // context. One that has expired would end at once and one that was erased has nothing left to send. redrive_count ends
 // at 1,000, which is what an event's id has room for.
 const redriveSQL = `
-with gone as (
-    delete from @notification_outcomes o
-     using @notifications n
-     where o.id = $1 and n.id = o.id and o.status in ({states}) and ($2::text is null or o.tenant = $2)
+with mine as materialized (
+    select o.id, n.tenant, n.channel, n.priority, n.expires_at, n.max_attempts, n.on_ambiguous, o.redrive_count,
+           o.first_attempt_at, o.last_error
+      from @notification_outcomes o
+      join @notifications n on n.id = o.id
+     where o.id = $1 and o.status in ({states}) and ($2::text is null or o.tenant = $2)
        and o.reason is distinct from 'expired' and (n.expires_at is null or n.expires_at > statement_timestamp())
        and n.erased_at is null and o.redrive_count < 1000
-    returning o.id, n.tenant, n.channel, n.priority, n.expires_at, n.max_attempts, n.on_ambiguous, o.redrive_count,
-              o.first_attempt_at, o.last_error
+       for update of o, n
+), gone as (
+    delete from @notification_outcomes o using mine where o.id = mine.id returning mine.*
 ), back as (
     insert into @notification_queue (id, tenant, channel, priority, next_attempt_at, expires_at, max_attempts, on_ambiguous,
                                      redrive_count, last_redriven_at, first_attempt_at, last_error, updated_at)
@@ -97,7 +104,7 @@ with chosen as materialized (
        and n.erased_at is null and o.redrive_count < 1000
      order by o.id
      limit $5
-       for update of o skip locked
+       for update of o, n skip locked
 ), pace as materialized (
     select greatest(statement_timestamp(), (select max(p.paced_until) from @operations p
              where p.paced_until > statement_timestamp() and p.tenant is not distinct from $2 and $6::bigint > 0)) as start
@@ -131,10 +138,18 @@ select count(*)
    and o.reason is distinct from 'expired' and (n.expires_at is null or n.expires_at > statement_timestamp())
    and n.erased_at is null and o.redrive_count < 1000`
 
+// Paced calls of one scope take turns, or two at once would begin at the same moment and double the pace.
+const paceLockSQL = `select pg_advisory_xact_lock(hashtextextended('@ pace ' || coalesce($1::text, '*'), 0))`
+
 // RedriveMany sends ended jobs back to the queue, oldest first, and tells how many, and how many are left.
 func (s *Store) RedriveMany(ctx context.Context, q Querier, bulk Bulk, by By) (retried, remaining int, err error) {
 	scope := []any{bulk.Status, bulk.Tenant, bulk.RecipientKey, optionalTime(bulk.Since)}
 	args := append(scope[:4:4], bulk.Limit, micros(bulk.Every), by.Actor, by.Reason)
+	if bulk.Every > 0 {
+		if _, err = q.Exec(ctx, s.sql.paceLock, bulk.Tenant); err != nil {
+			return 0, 0, err
+		}
+	}
 	if err = q.QueryRow(ctx, s.sql.redriveMany, args...).Scan(&retried); err != nil {
 		return 0, 0, err
 	}
@@ -167,7 +182,8 @@ func (s *Store) SetPaused(ctx context.Context, q Querier, channel string, paused
 
 // Erasing goes in bounded batches: first the waiting jobs are cancelled, then everything finished loses what is
 // personal. Both walk notifications_recipient_key. The request's fingerprint goes too: a hash of a short recipient can
-// be guessed.
+// be guessed. Finished jobs are locked in a statement before the one that erases: the snapshot of a single one could
+// precede the lock, and miss that a redrive brought the job back.
 const eraseLiveSQL = `
 with mine as materialized (
     select q.id
@@ -191,15 +207,21 @@ with mine as materialized (
 )
 select count(*) from gone`
 
+const lockFinishedSQL = `
+select o.id
+  from @notifications n
+  join @notification_outcomes o on o.id = n.id
+ where n.recipient_key = $1 and ($2::text is null or n.tenant = $2) and n.erased_at is null
+ order by n.id
+ limit $3
+   for update of o, n skip locked`
+
 const eraseFinishedSQL = `
 with mine as materialized (
     select n.id
       from @notifications n
-     where n.recipient_key = $1 and ($2::text is null or n.tenant = $2) and n.erased_at is null
-       and not exists (select from @notification_queue q where q.id = n.id)
-     order by n.id
-     limit $3
-       for update skip locked
+      join @notification_outcomes o on o.id = n.id
+     where n.id = any($1::uuid[])
 ), outcome as (
     update @notification_outcomes o set last_error = null, provider_id = null from mine where o.id = mine.id
 ), attempt as (
@@ -213,10 +235,10 @@ with mine as materialized (
 )
 select count(*) from erased`
 
+// Jobs that ended after the last batch count too: they are not erased.
 const eraseHeldSQL = `
 select count(*)
   from @notifications n
-  join @notification_queue q on q.id = n.id
  where n.recipient_key = $1 and ($2::text is null or n.tenant = $2) and n.erased_at is null`
 
 // EraseBatch erases up to limit jobs of each kind and returns how many live ones it cancelled and how many it erased.
@@ -224,11 +246,19 @@ func (s *Store) EraseBatch(ctx context.Context, q Querier, recipientKey string, 
 	if err = q.QueryRow(ctx, s.sql.eraseLive, recipientKey, tenant, limit).Scan(&cancelled); err != nil {
 		return 0, 0, err
 	}
-	err = q.QueryRow(ctx, s.sql.eraseFinished, recipientKey, tenant, limit).Scan(&erased)
+	rows, err := q.Query(ctx, s.sql.lockFinished, recipientKey, tenant, limit)
+	if err != nil {
+		return 0, 0, err
+	}
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[pgtype.UUID])
+	if err != nil {
+		return 0, 0, err
+	}
+	err = q.QueryRow(ctx, s.sql.eraseFinished, ids).Scan(&erased)
 	return cancelled, erased, err
 }
 
-// EraseEnd counts the recipient's jobs that are still live, which are those in a worker's hands, and records the
+// EraseEnd counts the recipient's jobs that are not erased, which are those in a worker's hands, and records the
 // operation.
 func (s *Store) EraseEnd(ctx context.Context, q Querier, recipientKey string, tenant *string, erased int) (held int, err error) {
 	if err = q.QueryRow(ctx, s.sql.eraseHeld, recipientKey, tenant).Scan(&held); err != nil {

@@ -59,14 +59,21 @@ with clock as materialized (
            @event_body(id, 4::smallint, redrive_count, attempt_count, clock.text)
       from gone cross join clock where $2
 )
-select id, true from back
+select id, 0::smallint, '' from back
 union all
-select id, false from gone`
+select id, attempt_count, reason from gone`
 
 // Recovered are the claims that had expired.
 type Recovered struct {
 	Requeued     []uuid.UUID
-	DeadLettered []uuid.UUID
+	DeadLettered []DeadLetter
+}
+
+// DeadLetter is a job that recovery ended.
+type DeadLetter struct {
+	ID      uuid.UUID
+	Attempt int16
+	Reason  string
 }
 
 // Recover ends up to limit expired claims, whoever held them.
@@ -76,15 +83,14 @@ func (s *Store) Recover(ctx context.Context, pool *pgxpool.Pool, limit int, even
 		b.Queue(s.sql.recover, limit, events).Query(func(rows pgx.Rows) error {
 			defer rows.Close()
 			for rows.Next() {
-				var id uuid.UUID
-				var requeued bool
-				if err := rows.Scan(&id, &requeued); err != nil {
+				var d DeadLetter
+				if err := rows.Scan(&d.ID, &d.Attempt, &d.Reason); err != nil {
 					return err
 				}
-				if requeued {
-					r.Requeued = append(r.Requeued, id)
+				if d.Reason == "" {
+					r.Requeued = append(r.Requeued, d.ID)
 				} else {
-					r.DeadLettered = append(r.DeadLettered, id)
+					r.DeadLettered = append(r.DeadLettered, d)
 				}
 			}
 			return rows.Err()

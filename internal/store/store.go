@@ -2,7 +2,7 @@
 // policy: what is allowed, how long to wait and what to write is said by the caller.
 //
 // Lock order, for all statements together: a statement that locks several rows of one table takes them with SKIP LOCKED
-// or in the order of their ids; a job's queue row comes before its outcome, its attempts, its event and its
+// or in the order of their ids; a job's queue row comes before its outcome, its notification, its attempts, its event and its
 // reservation; the advisory locks of the rate limit come first of all and in ascending order.
 package store
 
@@ -41,8 +41,9 @@ type statements struct {
 	claim, renew, start, retry, release, deferred string
 	sent, ended, recover, expire                  string
 	cancel, redrive, redriveMany, redrivable      string
-	operation, pause, resume                      string
-	eraseLive, eraseFinished, eraseHeld           string
+	operation, pause, resume, paceLock            string
+	eraseLive, lockFinished, eraseFinished        string
+	eraseHeld                                     string
 	publish                                       string
 	lockKeys, reservations, reserve, pruneSlots   string
 	pruneJobs, pruneEvents                        string
@@ -66,8 +67,8 @@ func (s *Store) render() statements {
 		sent: q(sentSQL), ended: q(endedSQL), recover: q(recoverSQL), expire: q(expireSQL),
 		cancel: in(cancelSQL, s.guards.Cancel), redrive: in(redriveSQL, s.guards.Redrive),
 		redriveMany: in(redriveManySQL, s.guards.Redrive), redrivable: in(redrivableSQL, s.guards.Redrive),
-		operation: q(operationSQL), pause: q(pauseSQL), resume: q(resumeSQL),
-		eraseLive: in(eraseLiveSQL, s.guards.Cancel), eraseFinished: q(eraseFinishedSQL), eraseHeld: q(eraseHeldSQL),
+		operation: q(operationSQL), pause: q(pauseSQL), resume: q(resumeSQL), paceLock: q(paceLockSQL),
+		eraseLive: in(eraseLiveSQL, s.guards.Cancel), lockFinished: q(lockFinishedSQL), eraseFinished: q(eraseFinishedSQL), eraseHeld: q(eraseHeldSQL),
 		publish:  q(publishSQL),
 		lockKeys: q(lockKeysSQL), reservations: q(reservationsSQL), reserve: q(reserveSQL), pruneSlots: q(pruneSlotsSQL),
 		pruneJobs: q(pruneJobsSQL), pruneEvents: q(pruneEventsSQL),

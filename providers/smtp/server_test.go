@@ -81,7 +81,9 @@ func startServer(t *testing.T, configure func(*server, *gosmtp.Server)) *server 
 	t.Cleanup(func() {
 		_ = srv.Close()
 		_ = ln.Close() // Close knows the listener only once Serve has begun
-		<-done
+		if err := <-done; err != nil {
+			t.Log("serve:", err)
+		}
 	})
 	return s
 }
