@@ -162,11 +162,16 @@ func TestOutcomesThatCannotBeWrittenAreKept(t *testing.T) {
 			for range ids {
 				c.next(t)
 			}
-			claimed := one[time.Time](b, `select max(leased_until) from @notification_queue`)
-			later := b.schedule()
+			leases := func() (until time.Time) {
+				return one[time.Time](b, `select min(leased_until) from @notification_queue where status = 1`)
+			}
+			first := leases()
 			require.Eventually(t, func() bool { // longer than the lease, which is renewed all the time
-				return one[bool](b, `select now() > $1 and min(leased_until) > now() from @notification_queue where status = 1`, claimed)
+				return one[bool](b, `select now() > $1`, first) && one[bool](b, `select now() < $1`, leases())
 			}, patience, poll)
+			later := b.schedule()
+			renewed := leases()
+			require.Eventually(t, func() bool { return leases().After(renewed) }, patience, poll)
 			require.Equal(t, notifyq.StatusPending, b.job(later).Status, "claiming pauses")
 			mend()
 			b.awaitCount(notifyq.StatusSent, len(ids)+1)

@@ -233,10 +233,9 @@ func TestWorkerOpensNoMoreConnectionsThanPromised(t *testing.T) {
 	}
 	c, answers := held()
 	cfg := counted.config(c)
-	cfg.Client, cfg.Concurrency, cfg.BatchSize, cfg.Lease = nil, 2, 6, time.Second
+	cfg.Client, cfg.Concurrency, cfg.BatchSize, cfg.Lease = nil, 2, 20, time.Second
 	cfg.Providers["EMAIL"] = notifyq.ProviderConfig{Provider: c, Timeout: 900 * time.Millisecond}
-	b.scheduleMany(4)
-	b.scheduleMany(4, parked)
+	ids := b.scheduleMany(8, parked)
 	w := counted.start(cfg)
 	c.next(t)
 	tx, err := b.Pool.Begin(t.Context())
@@ -249,7 +248,9 @@ func TestWorkerOpensNoMoreConnectionsThanPromised(t *testing.T) {
 	require.Positive(t, count())
 	require.NoError(t, tx.Rollback(t.Context()))
 	close(answers)
-	b.awaitCount(notifyq.StatusSent, 8)
+	for _, id := range ids { // what the lock held up for too long is parked
+		b.awaitJob(id, func(j notifyq.Job) bool { return j.Status.Terminal() })
+	}
 	require.NoError(t, w.stop())
 	require.Eventually(t, func() bool { return count() == 0 }, patience, poll, "a stopped worker holds no connection")
 }
