@@ -99,7 +99,7 @@ func TestRecoveryParksOnlyCallsThatHadBegun(t *testing.T) {
 		if c.ID != waiting {
 			done, err := b.store.Start(t.Context(), b.Pool, store.Claims{IDs: []uuid.UUID{c.ID}, Tokens: []uuid.UUID{c.token}}, time.Minute)
 			require.NoError(t, err)
-			require.Len(t, done, 1)
+			require.Len(t, done.IDs, 1)
 		}
 	}
 	b.expireLeases(begun, waiting, retried)

@@ -222,8 +222,8 @@ func (m *model) renew(r *rapid.T) {
 	claims := m.held(r)
 	done, err := m.b.store.Renew(m.ctx, m.b.Pool, m.storeClaims(claims), time.Minute)
 	require.NoError(r, err)
-	require.ElementsMatch(r, m.liveOf(claims), done)
-	for _, id := range done {
+	require.ElementsMatch(r, m.liveOf(claims), done.IDs)
+	for _, id := range done.IDs {
 		m.jobs[id].leaseOver = false
 	}
 }
@@ -232,8 +232,8 @@ func (m *model) start(r *rapid.T) {
 	claims := m.held(r)
 	done, err := m.b.store.Start(m.ctx, m.b.Pool, m.storeClaims(claims), time.Minute)
 	require.NoError(r, err)
-	require.ElementsMatch(r, m.liveOf(claims), done)
-	for _, id := range done {
+	require.ElementsMatch(r, m.liveOf(claims), done.IDs)
+	for _, id := range done.IDs {
 		m.jobs[id].leaseOver, m.jobs[id].begun = false, true
 	}
 }

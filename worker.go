@@ -264,7 +264,7 @@ func ownPool(ctx context.Context, pool *pgxpool.Pool, conns int32) (*pgxpool.Poo
 func (w *Worker) awaitSchema(ctx context.Context, pool *pgxpool.Pool) error {
 	wait := 100 * time.Millisecond
 	for {
-		version, err := schema.Check(ctx, pool, w.cfg.Schema)
+		version, err := w.checkSchema(ctx, pool)
 		var unfit *schema.Error
 		switch {
 		case err == nil && version > schema.Version:
@@ -285,6 +285,13 @@ func (w *Worker) awaitSchema(ctx context.Context, pool *pgxpool.Pool) error {
 		}
 		wait = min(2*wait, 5*time.Second)
 	}
+}
+
+// checkSchema asks once. A host that swallows packets would hold a try for minutes.
+func (w *Worker) checkSchema(ctx context.Context, pool *pgxpool.Pool) (version int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	return schema.Check(ctx, pool, w.cfg.Schema)
 }
 
 // permanent tells a refusal that waiting does not change: wrong credentials, an unknown database or role.

@@ -451,10 +451,10 @@ func (b *board) misconfigured(l *lane, now time.Time, random float64) (jobs []*J
 	return l.empty(), d
 }
 
-// healthy ends the doubt about a channel's provider.
-func (b *board) healthy(l *lane) {
+// healthy ends the doubt about a channel's provider, if the call that tells was made since the last pause began.
+func (b *board) healthy(j *Job) {
 	b.mu.Lock()
-	if l.pause.count > 0 {
+	if l := j.lane; l.pause.count > 0 && j.startedAt.After(l.pause.until) {
 		l.pause.count, l.more = 0, true
 	}
 	b.mu.Unlock()

@@ -99,7 +99,7 @@ func (e *Engine) judge(j *Job, r Result) {
 		}
 	}
 	if r.Class != ClassMisconfigured {
-		e.board.healthy(j.lane)
+		e.board.healthy(j)
 	}
 	e.recorder.add(o)
 }

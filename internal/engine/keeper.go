@@ -41,14 +41,18 @@ func (k *keeper) loop(ctx context.Context) {
 	}
 }
 
-type renewal func(ctx context.Context, pool *pgxpool.Pool, claims store.Claims, d time.Duration) ([]uuid.UUID, error)
+type renewal func(ctx context.Context, pool *pgxpool.Pool, claims store.Claims, d time.Duration) (store.Claims, error)
+
+// claim is how a job in memory is found by what the database says. The id alone would not do: after an outage longer
+// than its lease, a worker may hold an old and a new claim of one job.
+type claim struct{ id, token uuid.UUID }
 
 // renew prolongs the leases of jobs through one of the store's statements and tells for which that worked.
 func (k *keeper) renew(ctx context.Context, jobs []*Job, statement renewal) (map[*Job]bool, error) {
-	byID := make(map[uuid.UUID]*Job, len(jobs))
+	held := make(map[claim]*Job, len(jobs))
 	var claims store.Claims
 	for _, j := range jobs {
-		byID[j.ID] = j
+		held[claim{j.ID, j.Token}] = j
 		claims.Add(j.ID, j.Token)
 	}
 	ctx, cancel := k.e.call(ctx)
@@ -58,11 +62,12 @@ func (k *keeper) renew(ctx context.Context, jobs []*Job, statement renewal) (map
 	if err != nil {
 		return nil, err
 	}
-	renewed := make([]*Job, 0, len(done))
-	ok := make(map[*Job]bool, len(done))
-	for _, id := range done {
-		renewed = append(renewed, byID[id])
-		ok[byID[id]] = true
+	renewed := make([]*Job, 0, done.Len())
+	ok := make(map[*Job]bool, done.Len())
+	for i := range done.Len() {
+		j := held[claim{done.IDs[i], done.Tokens[i]}]
+		renewed = append(renewed, j)
+		ok[j] = true
 	}
 	k.e.board.renewed(renewed, sent, k.e.cfg.Lease)
 	return ok, nil

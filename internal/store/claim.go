@@ -150,10 +150,10 @@ with mine as materialized (
 update @notification_queue q
    set leased_until = statement_timestamp() + $3::bigint * interval '1 microsecond'
   from mine where q.id = mine.id
-returning q.id`
+returning q.id, q.claim_token`
 
-// Renew prolongs leases by d from now and returns the ids for which that worked.
-func (s *Store) Renew(ctx context.Context, pool *pgxpool.Pool, claims Claims, d time.Duration) ([]uuid.UUID, error) {
+// Renew prolongs leases by d from now and returns the claims for which that worked.
+func (s *Store) Renew(ctx context.Context, pool *pgxpool.Pool, claims Claims, d time.Duration) (Claims, error) {
 	return s.fenced(ctx, pool, s.sql.renew, claims, micros(d))
 }
 
@@ -168,10 +168,10 @@ with mine as materialized (
 update @notification_queue q
    set started_at = statement_timestamp(), leased_until = statement_timestamp() + $3::bigint * interval '1 microsecond'
   from mine where q.id = mine.id
-returning q.id`
+returning q.id, q.claim_token`
 
 // Start writes started_at and renews the lease by d.
-func (s *Store) Start(ctx context.Context, pool *pgxpool.Pool, claims Claims, d time.Duration) ([]uuid.UUID, error) {
+func (s *Store) Start(ctx context.Context, pool *pgxpool.Pool, claims Claims, d time.Duration) (Claims, error) {
 	return s.fenced(ctx, pool, s.sql.start, claims, micros(d))
 }
 
@@ -202,12 +202,19 @@ func (c *Claims) sorted() (ids, tokens []pgtype.UUID) {
 	return ids, tokens
 }
 
-// fenced runs a statement whose first two parameters are claims and which returns the ids it changed.
-func (s *Store) fenced(ctx context.Context, pool *pgxpool.Pool, sql string, claims Claims, args ...any) ([]uuid.UUID, error) {
-	var done []uuid.UUID
+// fenced runs a statement whose first two parameters are claims and which returns those it changed.
+func (s *Store) fenced(ctx context.Context, pool *pgxpool.Pool, sql string, claims Claims, args ...any) (Claims, error) {
+	var done Claims
 	err := pinned(ctx, pool, func(b *pgx.Batch) {
 		ids, tokens := claims.sorted()
-		b.Queue(sql, append([]any{ids, tokens}, args...)...).Query(collectIDs(&done))
+		b.Queue(sql, append([]any{ids, tokens}, args...)...).Query(func(rows pgx.Rows) error {
+			var id, token pgtype.UUID
+			_, err := pgx.ForEachRow(rows, []any{&id, &token}, func() error {
+				done.Add(id.Bytes, token.Bytes)
+				return nil
+			})
+			return err
+		})
 	})
 	return done, err
 }
