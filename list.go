@@ -138,7 +138,8 @@ func cursorSum(f store.Filter, b []byte) []byte {
 type Stats struct {
 	// Jobs counts by status, every status present.
 	Jobs map[Status]int64
-	// Estimated tells that a count went past a million and is an estimate or a lower bound: no count reads history.
+	// Estimated tells that a count is an estimate, as that of all SENT jobs past a million, or a lower bound, as that of a
+	// tenant's SENT jobs, of which the latest 100,000 jobs are looked at.
 	Estimated bool
 	// QueueLag is how long the oldest due job of a channel that is not paused has waited to be claimed: the signal for
 	// more workers.

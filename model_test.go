@@ -198,7 +198,7 @@ func (m *model) claim(r *rapid.T) {
 		}
 	}
 	got, err := m.b.store.Claim(m.ctx, m.b.Pool, store.Lease{Worker: "w", Token: token, For: time.Minute},
-		[]store.Probe{{Channel: "EMAIL", Priority: 2, Limit: limit}}, limit)
+		store.Lane{Channel: "EMAIL", Limit: limit, Probes: []store.Probe{{Priority: 2, Limit: limit}}})
 	require.NoError(r, err)
 	require.Len(r, got, min(limit, claimable))
 	for _, c := range got {

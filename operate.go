@@ -99,7 +99,7 @@ type RedriveParams struct {
 // Redriven is what a bulk redrive did.
 type Redriven struct {
 	Retried   int
-	Remaining int // that the same parameters would still choose
+	Remaining int // that the same parameters would still choose; counted up to 100,000
 }
 
 const maxRedrive = 1000
@@ -285,6 +285,9 @@ func (c *Client) PublishTx(ctx context.Context, tx pgx.Tx, e Event) (uuid.UUID, 
 	}
 	if len(e.Body) == 0 || len(e.Body) > MaxEventBodyBytes {
 		return uuid.Nil, invalid("Body", "must be 1 byte to 1 MiB")
+	}
+	if e.ID != uuid.Nil && e.ID.Version() == 8 {
+		return uuid.Nil, invalid("ID", "must not be a version 8 UUID, as notifyq's own events have")
 	}
 	id, err := c.store.Publish(ctx, tx, e.ID, e.Topic, e.Key, e.Body)
 	if err != nil {

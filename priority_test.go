@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
@@ -171,4 +172,72 @@ func TestPausedChannelIsNotClaimedUntilItResumes(t *testing.T) {
 	sms.next(t)
 	answerAll(t, answers, 1, nil)
 	b.await(paused, notifyq.StatusSent)
+}
+
+// Each channel has a part of its own, which two others that hang can't take, whatever priorities wait in them.
+func TestHangingChannelsCannotTakeWhatIsSetAsideForOthers(t *testing.T) {
+	t.Parallel()
+	b := newWorkerBundle(t)
+	stuck, answers := held()
+	email := accepting()
+	cfg := b.config(email)
+	cfg.Concurrency, cfg.BatchSize = 4, 20
+	for _, channel := range []notifyq.Channel{"SMS", "PUSH"} {
+		cfg.Providers[channel] = notifyq.ProviderConfig{Provider: stuck}
+		for _, p := range []notifyq.Priority{notifyq.PriorityLow, notifyq.PriorityNormal, notifyq.PriorityHigh} {
+			b.scheduleMany(50, onChannel(channel), withPriority(p))
+		}
+	}
+	b.start(cfg)
+	for range 3 {
+		stuck.next(t)
+	}
+	emails := b.scheduleMany(50, withPriority(notifyq.PriorityLow))
+	b.awaitCount(notifyq.StatusSent, len(emails))
+	requireOnce(t, email, emails)
+	require.Len(t, stuck.all(), 3)
+	close(answers)
+	b.awaitCount(notifyq.StatusSent, len(emails)+300)
+}
+
+func TestLowPriorityShareDoesNotGrowWithTheChannels(t *testing.T) {
+	t.Parallel()
+	b := newWorkerBundle(t)
+	const channels, each, looked = 5, 100, 200
+	c := accepting()
+	cfg := b.config(c)
+	cfg.Concurrency, cfg.BatchSize, cfg.LowPriorityShare = 5, 20, 0.1
+	for i := range channels {
+		channel := notifyq.Channel(fmt.Sprintf("C%d", i))
+		cfg.Providers[channel] = cfg.Providers["EMAIL"]
+		b.scheduleMany(each, onChannel(channel), withPriority(notifyq.PriorityHigh))
+		b.scheduleMany(each, onChannel(channel), withPriority(notifyq.PriorityLow))
+	}
+	b.start(cfg)
+	b.awaitCount(notifyq.StatusSent, 2*channels*each)
+	early := make([]uuid.UUID, 0, looked)
+	for _, d := range c.all()[:looked] {
+		early = append(early, d.Key)
+	}
+	low := one[int](b, `select count(*)::int from @notifications where priority = 1 and id = any($1)`, early)
+	require.LessOrEqual(t, low, looked/5, "a tenth was set aside")
+	require.Positive(t, low)
+}
+
+// A batch that is being worked off slowly does not keep an urgent job out until half of it is done.
+func TestUrgentJobNeedNotWaitForHalfABatch(t *testing.T) {
+	t.Parallel()
+	b := newWorkerBundle(t)
+	c := newCourier(func(context.Context, notifyq.Delivery) error {
+		<-time.After(10 * time.Millisecond)
+		return nil
+	})
+	cfg := b.config(c)
+	cfg.Concurrency, cfg.BatchSize, cfg.PollInterval = 1, 200, 10*time.Millisecond
+	b.scheduleMany(300)
+	b.start(cfg)
+	c.next(t)
+	urgent := b.schedule(withPriority(notifyq.PriorityHigh))
+	b.await(urgent, notifyq.StatusSent)
+	require.Less(t, len(c.all()), 80)
 }

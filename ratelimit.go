@@ -97,7 +97,7 @@ func (l *limits) Applies(channel string) bool {
 	return slices.ContainsFunc(l.rules, func(r rule) bool { return r.counts(channel) })
 }
 
-// Key hashes tenant and recipient key to what reservations go by: short, and nothing personal.
+// Key hashes tenant and recipient key to what reservations go by: short, and no address for people to read.
 func (l *limits) Key(tenant, recipientKey string) uuid.UUID {
 	h := sha256.New()
 	var size [8]byte

@@ -50,11 +50,13 @@ type WorkerConfig struct {
 	// Client, if set, wakes this worker when it schedules something that is due.
 	Client *Client
 
-	// Concurrency is how many deliveries run at once, over all channels. Each channel leaves the others one slot.
-	// Default 10; at most 10,000.
+	// Concurrency is how many deliveries run at once, over all channels. One of them is set aside for each channel, so that
+	// a provider that hangs holds up only itself; with fewer than channels there is nothing to set aside. Default 10, or
+	// the BatchSize if that is smaller; at most 10,000.
 	Concurrency int
-	// BatchSize is how many jobs the worker holds at most: waiting, running and not yet recorded. Default 100; at least
-	// the concurrency (which is cut down to it), at most 10,000. Throughput grows with both.
+	// BatchSize is how many jobs the worker holds at most: waiting, running and not yet recorded. Half of it is set aside
+	// in equal parts for the channels. Default 100; at least the Concurrency, at most 10,000. Throughput grows with both,
+	// and with BatchSize the time that an urgent job may wait for a place.
 	BatchSize int
 	// PollInterval is how often an idle worker looks for due jobs. Default 1 s; at least 10 ms.
 	PollInterval time.Duration
@@ -75,7 +77,8 @@ type WorkerConfig struct {
 	// default, 0, priority is strict, and an endless stream of high priority holds the others up for as long as it lasts.
 	LowPriorityShare float64
 	// RecordEvents writes an event with every SENT, FAILED and DEAD_LETTERED, for a relay to publish. Off by default, so
-	// that nothing piles up where nothing is published.
+	// that nothing piles up where nothing is published. All workers on a schema should agree: any of them may be the one
+	// that recovers or expires a job.
 	RecordEvents bool
 	// Retention removes jobs that finished longer ago. Default 0, which keeps them; at least 1 min.
 	Retention time.Duration
@@ -119,7 +122,12 @@ func NewWorker(pool *pgxpool.Pool, cfg WorkerConfig) (*Worker, error) {
 func (cfg WorkerConfig) withDefaults() (WorkerConfig, error) {
 	cfg.Schema = cmp.Or(cfg.Schema, DefaultSchema)
 	cfg.ID = cmp.Or(cfg.ID, defaultID())
-	cfg.Concurrency = cmp.Or(cfg.Concurrency, 10)
+	if cfg.Concurrency == 0 {
+		cfg.Concurrency = 10
+		if cfg.BatchSize > 0 {
+			cfg.Concurrency = min(10, cfg.BatchSize)
+		}
+	}
 	cfg.BatchSize = cmp.Or(cfg.BatchSize, max(100, cfg.Concurrency))
 	cfg.PollInterval = cmp.Or(cfg.PollInterval, time.Second)
 	cfg.Lease = cmp.Or(cfg.Lease, 5*time.Minute)
@@ -167,8 +175,8 @@ func (cfg *WorkerConfig) validate() error {
 	switch {
 	case cfg.Concurrency > 10_000:
 		return invalid("Concurrency", "must be between 1 and 10,000")
-	case cfg.BatchSize < 1 || cfg.BatchSize > 10_000:
-		return invalid("BatchSize", "must be between 1 and 10,000")
+	case cfg.BatchSize < cfg.Concurrency || cfg.BatchSize > 10_000:
+		return invalid("BatchSize", fmt.Sprintf("must be between the Concurrency (%d) and 10,000", cfg.Concurrency))
 	case !(cfg.LowPriorityShare >= 0 && cfg.LowPriorityShare <= 0.9):
 		return invalid("LowPriorityShare", "must be between 0 and 0.9")
 	case cfg.Retention != 0 && cfg.Retention < time.Minute:
@@ -209,8 +217,8 @@ func (cfg *WorkerConfig) validateProviders() error {
 			return invalid(field("Timeout"), fmt.Sprintf("must be at least 1ms and shorter than the Lease (%v)", cfg.Lease))
 		case p.Concurrency < 1 || p.Concurrency > cfg.Concurrency:
 			return invalid(field("Concurrency"), fmt.Sprintf("must be between 1 and the worker's (%d)", cfg.Concurrency))
-		case !(p.RatePerSecond >= 0 && p.RatePerSecond <= 1e6):
-			return invalid(field("RatePerSecond"), "must be between 0 and 1,000,000")
+		case p.RatePerSecond != 0 && !(p.RatePerSecond >= 0.001 && p.RatePerSecond <= 1e6):
+			return invalid(field("RatePerSecond"), "must be 0 or between 0.001 and 1,000,000")
 		}
 	}
 	return nil
@@ -231,7 +239,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer own.Close()
+	defer closeWithin(own, time.Second)
 	if err := w.awaitSchema(ctx, own); err != nil {
 		if ctx.Err() != nil {
 			return nil // stopped before it started
@@ -258,6 +266,22 @@ func ownPool(ctx context.Context, pool *pgxpool.Pool, conns int32) (*pgxpool.Poo
 	cfg := pool.Config().Copy()
 	cfg.MaxConns, cfg.MinConns, cfg.MinIdleConns = conns, 0, 0
 	return pgxpool.NewWithConfig(context.WithoutCancel(ctx), cfg)
+}
+
+// closeWithin closes a pool, and leaves it to itself if the server does not answer: pgx waits up to 15 s for the farewell
+// of each connection, which a process that is to stop may not have.
+func closeWithin(pool *pgxpool.Pool, d time.Duration) {
+	closed := make(chan struct{})
+	go func() {
+		pool.Close()
+		close(closed)
+	}()
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-closed:
+	case <-timer.C:
+	}
 }
 
 // awaitSchema waits for a database with a schema that fits.
@@ -307,7 +331,7 @@ func permanent(err error) bool {
 func (w *Worker) engineConfig(own *pgxpool.Pool) engine.Config {
 	cfg := engine.Config{
 		Store: newStore(w.cfg.Schema), Pool: own, Logger: w.cfg.Logger, ID: w.cfg.ID,
-		Concurrency: min(w.cfg.Concurrency, w.cfg.BatchSize), BatchSize: w.cfg.BatchSize, LowShare: w.cfg.LowPriorityShare,
+		Concurrency: w.cfg.Concurrency, BatchSize: w.cfg.BatchSize, LowShare: w.cfg.LowPriorityShare,
 		PollInterval: w.cfg.PollInterval, Lease: w.cfg.Lease, RecoveryInterval: w.cfg.RecoveryInterval,
 		ShutdownTimeout: w.cfg.ShutdownTimeout, Retention: w.cfg.Retention, EventRetention: w.cfg.EventRetention,
 		Events: w.cfg.RecordEvents, Deliver: w.deliver, Decide: w.decide, Limits: newLimits(w.cfg.RateLimits),

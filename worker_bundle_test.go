@@ -246,10 +246,10 @@ func (b *workerBundle) crash(n int) []crashedClaim {
 	token := uuid.New()
 	var probes []store.Probe
 	for p := int16(3); p >= 1; p-- {
-		probes = append(probes, store.Probe{Channel: "EMAIL", Priority: p, Limit: n})
+		probes = append(probes, store.Probe{Priority: p, Limit: n})
 	}
 	lease := store.Lease{Worker: "crashed", Token: token, For: time.Minute}
-	jobs, err := b.store.Claim(b.t.Context(), b.Pool, lease, probes, n)
+	jobs, err := b.store.Claim(b.t.Context(), b.Pool, lease, store.Lane{Channel: "EMAIL", Limit: n, Probes: probes})
 	require.NoError(b.t, err)
 	claims := make([]crashedClaim, len(jobs))
 	for i := range jobs {

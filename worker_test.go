@@ -392,7 +392,7 @@ func TestClaimHandsEachJobToOneWorker(t *testing.T) {
 			ready.Wait()
 			for {
 				got, err := b.store.Claim(t.Context(), b.Pool, store.Lease{Worker: "w", Token: uuid.New(), For: time.Minute},
-					[]store.Probe{{Channel: "EMAIL", Priority: 2, Limit: 5}}, 5)
+					store.Lane{Channel: "EMAIL", Limit: 5, Probes: []store.Probe{{Priority: 2, Limit: 5}}})
 				if err != nil {
 					t.Errorf("claim: %v", err)
 					return
@@ -429,7 +429,7 @@ func TestClaimPassesOverLockedJobs(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	got, err := b.store.Claim(ctx, b.Pool, store.Lease{Worker: "w", Token: uuid.New(), For: time.Minute},
-		[]store.Probe{{Channel: "EMAIL", Priority: 2, Limit: 10}}, 10)
+		store.Lane{Channel: "EMAIL", Limit: 10, Probes: []store.Probe{{Priority: 2, Limit: 10}}})
 	require.NoError(t, err)
 	var claimed []uuid.UUID
 	for _, j := range got {
@@ -445,7 +445,7 @@ func TestWorkerDoesNotKeepAliveWhatItsNamesakeHeld(t *testing.T) {
 	id := b.schedule()
 	token := uuid.New()
 	_, err := b.store.Claim(t.Context(), b.Pool, store.Lease{Worker: "W1", Token: token, For: time.Minute},
-		[]store.Probe{{Channel: "EMAIL", Priority: 2, Limit: 1}}, 1)
+		store.Lane{Channel: "EMAIL", Limit: 1, Probes: []store.Probe{{Priority: 2, Limit: 1}}})
 	require.NoError(t, err)
 	c := accepting()
 	cfg := b.config(c)

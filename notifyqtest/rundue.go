@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -31,6 +32,7 @@ func RunDue(ctx context.Context, pool *pgxpool.Pool, cfg notifyq.WorkerConfig) e
 	cfg.Schema = cmp.Or(cfg.Schema, notifyq.DefaultSchema)
 	cfg.Concurrency, cfg.BatchSize, cfg.PollInterval = 1, 1, pollEvery
 	cfg.Retry = notifyq.RetryPolicy{BaseDelay: time.Millisecond, MaxDelay: time.Millisecond}
+	cfg.Providers = maps.Clone(cfg.Providers)
 	for channel, p := range cfg.Providers {
 		p.Concurrency = 0
 		cfg.Providers[channel] = p

@@ -30,7 +30,7 @@ func main() {
 
 	client, err := notifyq.NewClient(pool, notifyq.ClientConfig{})
 	check(err)
-	sent := make(chan notifyq.Delivery)
+	sent := make(chan notifyq.Delivery, 1)
 	provider := notifyq.ProviderFunc(func(_ context.Context, d notifyq.Delivery) (notifyq.Receipt, error) {
 		sent <- d // call your provider here, with d.Key as its idempotency key
 		return notifyq.Receipt{ProviderID: "demo"}, nil

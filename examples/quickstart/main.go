@@ -27,7 +27,7 @@ Settings, both optional:
   SMTP_URL       a mail server to use instead of the one inside, as smtp://user:password@host:587
                  or smtps://host. Its answers decide how the jobs end.
 
-Exit code 0: every job ended as the story says. 1: it did not. 130: interrupted.
+Exit code 0: every job ended, with the server inside as the story says. 1: it did not. 130: interrupted.
 `
 
 func main() {

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"cmp"
 	"slices"
 	"sync"
@@ -11,16 +12,14 @@ import (
 	"github.com/notifyq/notifyq/internal/store"
 )
 
-// board holds every claimed job and decides which may be claimed and started next.
-//
-// No channel can take all of it: each leaves the others a share of the batch and a slot to run in, so that a provider
-// that hangs holds up only its own channel.
+// board holds every claimed job and decides which may be claimed and started next. How channels share it is in share.go.
 type board struct {
 	mu          sync.Mutex
 	lanes       []*lane
 	byChannel   map[string]*lane
 	concurrency int
 	batch       int
+	poll        time.Duration
 	limited     bool // a rate limit is to be asked before each start
 	fifo        bool // run in the order of claims, not of priority: with a share for low priorities that was decided there
 	draining    bool
@@ -29,6 +28,7 @@ type board struct {
 	active int // starting and running
 	jobs   map[*Job]struct{}
 	kick   chan struct{} // one slot: the claimer should look
+	busy   chan struct{} // one slot: something runs
 	idle   chan struct{} // closed when the board drains and nothing runs any more
 }
 
@@ -36,16 +36,19 @@ type board struct {
 type lane struct {
 	LaneConfig
 	place     int
-	holdLimit int // claimed jobs
-	runLimit  int // deliveries at once
+	share     share
 	needLease time.Duration
 
 	ready     [4]fifo // by priority; 0 if the board is fifo
 	waiting   int
 	active    int
 	held      int
-	abandoned int // calls that were given up and have not returned
-	more      bool
+	abandoned int  // calls that were given up and have not returned
+	more      bool // there may be due jobs
+	busy      bool // the last claim got all it asked for
+	lastClaim time.Time
+	credit    float64 // of LowShare: rows that low priorities may take first
+	lowTurn   bool
 	pace      pacer
 	pause     pause
 	marks     [4]store.Mark
@@ -53,33 +56,30 @@ type lane struct {
 
 // abandonedLimit is how many calls of a channel may be lost in a provider that ignores its context before the channel
 // is left alone: each holds a goroutine and whatever the provider holds.
-func (l *lane) abandonedLimit() int { return 4 * l.runLimit }
+func (l *lane) abandonedLimit() int { return 4 * l.share.runMost }
 
 func newBoard(cfg Config) *board {
 	b := &board{
 		byChannel:   make(map[string]*lane),
 		concurrency: cfg.Concurrency,
 		batch:       cfg.BatchSize,
+		poll:        cfg.PollInterval,
 		limited:     cfg.Limits != nil,
 		fifo:        cfg.LowShare > 0,
 		jobs:        make(map[*Job]struct{}),
 		kick:        make(chan struct{}, 1),
+		busy:        make(chan struct{}, 1),
 		idle:        make(chan struct{}),
 	}
-	others := len(cfg.Lanes) - 1
 	for i, lc := range cfg.Lanes {
 		l := &lane{
 			LaneConfig: lc,
 			place:      i,
-			holdLimit:  max(1, cfg.BatchSize-others*max(1, cfg.BatchSize/(2*len(cfg.Lanes)))),
-			runLimit:   max(1, min(lc.Concurrency, cfg.Concurrency-others)),
+			share:      newShare(cfg, lc),
 			needLease:  lc.Timeout + startMargin(cfg.Lease, lc.Timeout),
 			more:       true,
 			pace:       pacer{perSecond: lc.RatePerSecond},
 			pause:      pause{first: cfg.FirstPause, max: cfg.MaxPause},
-		}
-		if lc.RatePerSecond > 0 {
-			l.holdLimit = min(l.holdLimit, max(1, int(lc.RatePerSecond)))
 		}
 		b.lanes = append(b.lanes, l)
 		b.byChannel[lc.Channel] = l
@@ -107,46 +107,6 @@ func (b *board) nudge() {
 	select {
 	case b.kick <- struct{}{}:
 	default:
-	}
-}
-
-// room says, for each lane worth claiming for, how many jobs it may take, and how many all together. From here on these
-// lanes are not known to have more: what wantMore says during the claim is newer than what the claim sees.
-func (b *board) room(now time.Time) (caps map[*lane]int, total int) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	total = b.batch - len(b.jobs)
-	if b.draining || b.stalled || total <= 0 {
-		return nil, 0
-	}
-	for _, l := range b.lanes {
-		if n := min(b.wanted(l, now), total); n > 0 {
-			if caps == nil {
-				caps = make(map[*lane]int, len(b.lanes))
-			}
-			caps[l] = n
-			l.more = false
-		}
-	}
-	return caps, total
-}
-
-// wanted is how many jobs to claim for l: none unless there may be some, and not one by one as places fall free, but
-// when half the room is free or the lane runs dry.
-func (b *board) wanted(l *lane, now time.Time) int {
-	free := l.holdLimit - l.held
-	switch {
-	case !l.more || free <= 0 || l.shut(now):
-		return 0
-	case l.pause.probing():
-		if l.held > 0 {
-			return 0
-		}
-		return 1
-	case l.waiting > 0 && free < (l.holdLimit+1)/2:
-		return 0
-	default:
-		return free
 	}
 }
 
@@ -196,7 +156,7 @@ func (b *board) pop(now time.Time) (j *Job, direct bool) {
 	var best *lane
 	bestPriority := -1
 	for _, l := range b.lanes {
-		if p := l.top(); p > bestPriority && l.mayStart(now) {
+		if p := l.top(); p > bestPriority && l.mayStart(now) && b.slotFor(l) {
 			best, bestPriority = l, p
 		}
 	}
@@ -206,7 +166,12 @@ func (b *board) pop(now time.Time) (j *Job, direct bool) {
 	j = best.ready[bestPriority].pop()
 	best.waiting--
 	best.active++
-	b.active++
+	if b.active++; b.active == 1 {
+		select {
+		case b.busy <- struct{}{}:
+		default:
+		}
+	}
 	best.pace.take(now)
 	j.state = starting
 	if direct = !j.needsStarter(b.limited, now); direct {
@@ -220,7 +185,7 @@ func (b *board) pop(now time.Time) (j *Job, direct bool) {
 }
 
 func (l *lane) mayStart(now time.Time) bool {
-	return l.active < l.runLimit && !l.shut(now) && l.pace.ready(now)
+	return !l.shut(now) && l.pace.ready(now)
 }
 
 // shut tells that nothing is claimed for l or started: its provider has lost too many calls, or is paused.
@@ -257,12 +222,15 @@ func (b *board) finish(j *Job, now time.Time) (next *Job, direct bool) {
 func (b *board) finishStarting(j *Job) {
 	b.mu.Lock()
 	b.leave(j)
+	j.lane.pace.giveBack()
 	b.mu.Unlock()
 }
 
 // overdue lists running jobs that should have returned a while ago.
 func (b *board) overdue(now time.Time, grace func(*lane) time.Duration) []*Job {
-	return b.pick(func(j *Job) bool { return j.state == running && now.Sub(j.deadline) > grace(j.lane) })
+	return b.pick(func(j *Job) bool {
+		return j.state == running && elapsed(j.startedAt, now) > j.lane.Timeout+grace(j.lane)
+	})
 }
 
 // drop takes a job off the board that never ran.
@@ -270,6 +238,7 @@ func (b *board) drop(j *Job) {
 	b.mu.Lock()
 	if j.state == starting {
 		b.leave(j)
+		j.lane.pace.giveBack()
 	}
 	b.forget(j)
 	b.mu.Unlock()
@@ -376,6 +345,13 @@ func (l *lane) empty() (jobs []*Job) {
 	return jobs
 }
 
+// anyActive tells whether anything runs or is about to.
+func (b *board) anyActive() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.active > 0
+}
+
 // runningJobs is a copy.
 func (b *board) runningJobs() []*Job {
 	return b.pick(func(j *Job) bool { return j.state == running })
@@ -395,12 +371,22 @@ func (b *board) pick(choose func(*Job) bool) []*Job {
 	return jobs
 }
 
+// order is how jobs are to run: by priority, then by due time.
+func (b *board) order(x, y *Job) int {
+	byPriority := cmp.Compare(y.Priority, x.Priority)
+	if b.fifo {
+		byPriority = 0
+	}
+	return cmp.Or(byPriority, x.NextAttemptAt.Compare(y.NextAttemptAt), bytes.Compare(x.ID[:], y.ID[:]))
+}
+
 // unscreened takes no slot: it lists up to n waiting jobs that the rate limit has not been asked about.
 func (b *board) unscreened(n int) []*Job {
 	if n <= 0 {
 		return nil
 	}
 	jobs := b.pick(func(j *Job) bool { return j.state == waiting && !j.screened })
+	slices.SortFunc(jobs, b.order)
 	return jobs[:min(n, len(jobs))]
 }
 
@@ -460,17 +446,26 @@ func (b *board) healthy(j *Job) {
 	b.mu.Unlock()
 }
 
-// nextStart is when a lane that waits for nothing but its pace or its pause may start or claim again.
-func (b *board) nextStart(now time.Time) time.Time {
+// nextPause is when the next pause of a channel ends, and nextPace when the next waiting job may start by its channel's
+// pace; zero if there is none.
+func (b *board) nextPause(now time.Time) time.Time {
+	return b.soonest(now, func(l *lane) time.Time { return l.pause.until })
+}
+
+func (b *board) nextPace(now time.Time) time.Time {
+	return b.soonest(now, func(l *lane) time.Time {
+		if l.waiting == 0 || l.shut(now) {
+			return time.Time{}
+		}
+		return l.pace.next
+	})
+}
+
+func (b *board) soonest(now time.Time, of func(*lane) time.Time) (at time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	var at time.Time
 	for _, l := range b.lanes {
-		t := l.pause.until
-		if l.waiting > 0 && l.pace.next.After(t) {
-			t = l.pace.next
-		}
-		if t.After(now) && (at.IsZero() || t.Before(at)) {
+		if t := of(l); t.After(now) && (at.IsZero() || t.Before(at)) {
 			at = t
 		}
 	}
@@ -506,11 +501,14 @@ func (f *fifo) remove(j *Job) bool {
 	return true
 }
 
-// pacer spaces the starts of one channel in one worker.
+// pacer spaces the starts of one channel in one worker. It may make up for paceSlack of lateness, or timers would keep it
+// below its rate.
 type pacer struct {
 	perSecond float64
 	next      time.Time
 }
+
+const paceSlack = 20 * time.Millisecond
 
 func (p *pacer) ready(now time.Time) bool { return p.perSecond == 0 || !now.Before(p.next) }
 
@@ -518,10 +516,17 @@ func (p *pacer) take(now time.Time) {
 	if p.perSecond == 0 {
 		return
 	}
-	if p.next.Before(now) {
-		p.next = now
+	if earliest := now.Add(-paceSlack); p.next.Before(earliest) {
+		p.next = earliest
 	}
 	p.next = p.next.Add(time.Duration(float64(time.Second) / p.perSecond))
+}
+
+// giveBack takes back the start of a job that did not start after all.
+func (p *pacer) giveBack() {
+	if p.perSecond != 0 {
+		p.next = p.next.Add(-time.Duration(float64(time.Second) / p.perSecond))
+	}
 }
 
 // pause is the doubt about a provider that called itself misconfigured: it is left alone for a while, then tried with

@@ -64,13 +64,12 @@ func TestChannelLeavesRoomForTheOthers(t *testing.T) {
 		}
 		b := boardOf(c.concurrency, c.batch, lanes...)
 		for _, l := range b.lanes {
-			require.Positive(t, l.runLimit)
-			require.Positive(t, l.holdLimit)
 			if c.concurrency >= c.lanes {
-				require.Equal(t, c.concurrency-c.lanes+1, l.runLimit)
+				require.Equal(t, 1, l.share.runLeast)
 			}
 			if c.batch >= c.lanes {
-				require.LessOrEqual(t, l.holdLimit, c.batch-c.lanes+1)
+				require.Positive(t, l.share.holdLeast)
+				require.LessOrEqual(t, c.lanes*l.share.holdLeast, c.batch)
 			}
 		}
 	}
@@ -186,15 +185,17 @@ func TestFifoGivesBackWhatItGot(t *testing.T) {
 	require.Zero(t, f.head, "and the memory too")
 }
 
-func TestPacerSpacesStartsAndSavesNothingUp(t *testing.T) {
+func TestPacerSpacesStartsAndSavesNextToNothingUp(t *testing.T) {
 	t.Parallel()
 	p := pacer{perSecond: 10}
 	now := time.Now()
 	require.True(t, p.ready(now))
 	p.take(now)
-	require.False(t, p.ready(now.Add(99*time.Millisecond)))
-	require.True(t, p.ready(now.Add(100*time.Millisecond)))
+	require.False(t, p.ready(now.Add(79*time.Millisecond)))
+	require.True(t, p.ready(now.Add(80*time.Millisecond)))
 	now = now.Add(time.Hour)
 	p.take(now)
-	require.False(t, p.ready(now.Add(99*time.Millisecond)), "an idle hour does not allow a burst")
+	require.False(t, p.ready(now.Add(79*time.Millisecond)), "an idle hour does not allow a burst")
+	p.giveBack()
+	require.True(t, p.ready(now), "what did not start does not count")
 }

@@ -1,8 +1,6 @@
 package engine
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -20,14 +18,13 @@ import (
 // every second, but for at most a tenth of its time.
 type claimer struct {
 	e        *Engine
-	alarm    alarm
+	alarm    alarm          // when jobs fall due or a pause ends
+	pace     alarm          // when a waiting job may start
 	bookings chan time.Time // when deferred jobs fall due; dropped when full, since polling finds them too
 
 	short      bool
 	lastFull   time.Time // when the last look from the beginning ended
 	fullTook   time.Duration
-	credit     float64 // of LowShare: rows that low priorities may take first
-	lowTurn    bool
 	failures   int
 	retryAfter time.Time
 }
@@ -58,10 +55,14 @@ func (c *claimer) loop(ctx context.Context) {
 		case <-c.alarm.ring():
 			c.alarm.rang(time.Now())
 			c.e.board.wantMore()
+		case <-c.pace.ring():
+			c.pace.rang(time.Now())
 		}
+		c.e.startRunners()
 		for ctx.Err() == nil && c.step(ctx) {
 		}
-		c.alarm.set(c.e.board.nextStart(time.Now()))
+		c.alarm.set(c.e.board.nextPause(time.Now()))
+		c.pace.set(c.e.board.nextPace(time.Now()))
 	}
 }
 
@@ -77,15 +78,12 @@ func (c *claimer) step(ctx context.Context) bool {
 		c.alarm.set(c.retryAfter)
 		return false
 	}
-	caps, total := c.e.board.room(now)
+	caps := c.e.board.room(now)
 	if len(caps) == 0 {
-		c.e.startRunners()
 		return false
 	}
-	reserved := c.reserve(total)
-	full := c.fullLook(now)
-	probes := c.probes(caps, full, reserved)
-	jobs, err := c.claim(ctx, probes, total, full)
+	t := taking{full: c.fullLook(now), caps: caps, reserved: make(map[*lane]int, len(caps))}
+	jobs, err := c.claim(ctx, c.lanes(t), t.full)
 	if err != nil {
 		c.e.board.untried(caps)
 		c.failed(err)
@@ -95,10 +93,10 @@ func (c *claimer) step(ctx context.Context) bool {
 		c.failures = 0
 		c.e.log.Info("worker.poll_recovered")
 	}
-	c.took(caps, jobs, taking{full: full, filled: len(jobs) >= total, reserved: reserved > 0})
+	again := c.took(jobs, t)
 	c.e.handBack(c.e.board.add(jobs, time.Now()), "channel shut")
 	c.e.startRunners()
-	return len(jobs) > 0
+	return again
 }
 
 func (c *claimer) failed(err error) {
@@ -123,48 +121,51 @@ func (c *claimer) fullLook(now time.Time) bool {
 	return now.Sub(c.lastFull) >= (fullLookShare-1)*c.fullTook
 }
 
+// taking is how a claim is made.
+type taking struct {
+	full     bool          // from the beginning
+	caps     map[*lane]int // how many for each lane
+	reserved map[*lane]int // how many of them low priorities may take first
+}
+
+// lanes asks for the highest priority first. Reserved rows come before everything else, and their priorities are then not
+// asked again: a statement does not skip its own locks.
+func (c *claimer) lanes(t taking) []store.Lane {
+	var lanes []store.Lane
+	for l, limit := range t.caps {
+		order, limits := []int{3, 2, 1}, [4]int{1: limit, 2: limit, 3: limit}
+		if n := l.reserve(limit); n > 0 {
+			t.reserved[l] = n
+			order = []int{1, 2, 3}
+			limits[1], limits[2] = l.split(n)
+		}
+		asked := store.Lane{Channel: l.Channel, Limit: limit}
+		for _, priority := range order {
+			p := store.Probe{Priority: int16(priority), Limit: limits[priority]}
+			if !t.full {
+				p.Low = l.marks[priority]
+			}
+			if p.Limit > 0 {
+				asked.Probes = append(asked.Probes, p)
+			}
+		}
+		lanes = append(lanes, asked)
+	}
+	return lanes
+}
+
 // reserve spends the credit that low priorities have earned.
-func (c *claimer) reserve(total int) int {
-	n := min(int(c.credit), total)
-	c.credit -= float64(n)
+func (l *lane) reserve(limit int) int {
+	n := min(int(l.credit), limit)
+	l.credit -= float64(n)
 	return n
 }
 
-// probes asks for the highest priority first, all channels of one priority before the next. Reserved rows come before
-// everything else, and their priorities are then not asked again: a statement does not skip its own locks.
-func (c *claimer) probes(caps map[*lane]int, full bool, reserved int) []store.Probe {
-	lanes := c.e.board.rotate(caps)
-	order := []int{3, 2, 1}
-	limits := [4]int{}
-	if reserved > 0 {
-		order = []int{1, 2, 3}
-		limits[1], limits[2] = c.split(reserved)
-	}
-	var probes []store.Probe
-	for _, priority := range order {
-		for _, l := range lanes {
-			limit := caps[l]
-			if reserved > 0 && priority < 3 {
-				limit = min(limit, limits[priority])
-			}
-			if limit == 0 {
-				continue
-			}
-			p := store.Probe{Channel: l.Channel, Priority: int16(priority), Limit: limit}
-			if !full {
-				p.Low = l.marks[priority]
-			}
-			probes = append(probes, p)
-		}
-	}
-	return probes
-}
-
 // split shares reserved rows between LOW and NORMAL; an odd one goes to each in turn.
-func (c *claimer) split(n int) (low, normal int) {
+func (l *lane) split(n int) (low, normal int) {
 	low, normal = n/2, n/2
 	if n%2 == 1 {
-		if c.lowTurn = !c.lowTurn; c.lowTurn {
+		if l.lowTurn = !l.lowTurn; l.lowTurn {
 			low++
 		} else {
 			normal++
@@ -173,12 +174,12 @@ func (c *claimer) split(n int) (low, normal int) {
 	return low, normal
 }
 
-func (c *claimer) claim(ctx context.Context, probes []store.Probe, limit int, full bool) ([]*Job, error) {
+func (c *claimer) claim(ctx context.Context, lanes []store.Lane, full bool) ([]*Job, error) {
 	ctx, cancel := c.e.call(ctx)
 	defer cancel()
 	lease := store.Lease{Worker: c.e.cfg.ID, Token: uuid.New(), For: c.e.cfg.Lease}
 	sent := time.Now()
-	rows, err := c.e.cfg.Store.Claim(ctx, c.e.cfg.Pool, lease, probes, limit)
+	rows, err := c.e.cfg.Store.Claim(ctx, c.e.cfg.Pool, lease, lanes...)
 	if err != nil {
 		return nil, err
 	}
@@ -194,32 +195,14 @@ func (c *claimer) claim(ctx context.Context, probes []store.Probe, limit int, fu
 		j.claimedAt, j.leaseFrom, j.leaseFor = sent, sent, lease.For
 		jobs[i] = j
 	}
-	slices.SortFunc(jobs, c.order)
+	slices.SortFunc(jobs, c.e.board.order)
 	return jobs, nil
 }
 
-// order is how a batch is to run: by priority, then by due time.
-func (c *claimer) order(a, b *Job) int {
-	byPriority := cmp.Compare(b.Priority, a.Priority)
-	if c.e.board.fifo {
-		byPriority = 0
-	}
-	return cmp.Or(byPriority, a.NextAttemptAt.Compare(b.NextAttemptAt), bytes.Compare(a.ID[:], b.ID[:]))
-}
-
-// taking is how a claim was made.
-type taking struct {
-	full     bool // from the beginning
-	filled   bool // it got as many as it asked for
-	reserved bool // low priorities first, and only some of them
-}
-
-// took moves the marks and notes which channels may have more.
-func (c *claimer) took(caps map[*lane]int, jobs []*Job, t taking) {
-	c.short = !t.filled
-	c.credit += float64(len(jobs)) * c.e.cfg.LowShare
-	last := make(map[*lane]*[4]store.Mark, len(caps))
-	counts := make(map[*lane]int, len(caps))
+// took moves the marks, notes which channels may have more, and tells whether any has.
+func (c *claimer) took(jobs []*Job, t taking) (again bool) {
+	last := make(map[*lane]*[4]store.Mark, len(t.caps))
+	counts := make(map[*lane]int, len(t.caps))
 	for _, j := range jobs {
 		l := c.e.board.byChannel[j.Channel]
 		counts[l]++
@@ -232,22 +215,28 @@ func (c *claimer) took(caps map[*lane]int, jobs []*Job, t taking) {
 	}
 	c.e.board.mu.Lock()
 	defer c.e.board.mu.Unlock()
-	for l, n := range caps {
-		cutShort := t.filled || t.reserved || counts[l] >= n
+	c.short = true
+	for l, limit := range t.caps {
+		l.busy = counts[l] >= limit
+		cutShort := l.busy || t.reserved[l] > 0
 		l.more = l.more || cutShort
+		again = again || cutShort
+		c.short = c.short && !cutShort
+		l.credit += float64(counts[l]) * c.e.cfg.LowShare
 		if !cutShort {
-			c.credit = 0 // everything due was taken: nobody is held back
+			l.credit = 0 // everything due was taken: nobody is held back
 		}
-		for p := range l.marks {
-			if last[l] == nil || last[l][p].At.IsZero() {
-				continue
-			}
+		if last[l] == nil {
+			continue
+		}
+		for p, m := range last[l] {
 			// A full look that was cut short may leave more behind the old mark; any other leaves nothing there.
-			if (cutShort && t.full) || last[l][p].After(l.marks[p]) {
-				l.marks[p] = last[l][p]
+			if !m.At.IsZero() && ((cutShort && t.full) || m.After(l.marks[p])) {
+				l.marks[p] = m
 			}
 		}
 	}
+	return again
 }
 
 // untried notes that a claim for these lanes told nothing.
@@ -257,22 +246,6 @@ func (b *board) untried(caps map[*lane]int) {
 	for l := range caps {
 		l.more = true
 	}
-}
-
-// rotate lists the lanes of caps, beginning with another one each time.
-func (b *board) rotate(caps map[*lane]int) []*lane {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	lanes := make([]*lane, 0, len(caps))
-	for _, l := range b.lanes {
-		if _, ok := caps[l]; ok {
-			lanes = append(lanes, l)
-		}
-	}
-	if len(b.lanes) > 1 {
-		b.lanes = append(b.lanes[1:], b.lanes[0])
-	}
-	return lanes
 }
 
 // startRunners starts a runner for each job that has a slot.

@@ -124,26 +124,32 @@ func (e *Engine) handBack(jobs []*Job, why string) {
 // watchEvery is how often the watchdog looks.
 const watchEvery = 50 * time.Millisecond
 
-// watch gives up calls that run on after their context has ended. Their goroutines can't be stopped, only counted.
+// watch gives up calls that run on after their context has ended. Their goroutines can't be stopped, only counted. While
+// nothing runs it sleeps.
 func (e *Engine) watch(ctx context.Context) {
-	ticker := time.NewTicker(watchEvery)
-	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-ticker.C:
+		case <-e.board.busy:
 		}
-		now := time.Now()
-		for _, j := range e.board.overdue(now, e.abandonGrace) {
-			if !j.settle() {
-				continue
-			}
-			e.log.Error("provider.stuck", "jobId", j.ID, "channel", j.Channel, "attempt", j.AttemptCount,
-				"durationMs", elapsed(j.startedAt, now).Milliseconds())
-			e.judge(j, Result{Class: ClassTimeout, Error: "the provider did not return in time"})
-			e.handBack(e.board.abandon(j), "provider stuck")
-			e.startRunners()
+		for e.board.anyActive() && ctx.Err() == nil {
+			sleep(ctx, watchEvery)
+			e.giveUpOverdue()
 		}
+	}
+}
+
+func (e *Engine) giveUpOverdue() {
+	now := time.Now()
+	for _, j := range e.board.overdue(now, e.abandonGrace) {
+		if !j.settle() {
+			continue
+		}
+		e.log.Error("provider.stuck", "jobId", j.ID, "channel", j.Channel, "attempt", j.AttemptCount,
+			"durationMs", elapsed(j.startedAt, now).Milliseconds())
+		e.judge(j, Result{Class: ClassTimeout, Error: "the provider did not return in time"})
+		e.handBack(e.board.abandon(j), "provider stuck")
+		e.startRunners()
 	}
 }

@@ -135,7 +135,7 @@ func New(cfg Config) *Engine {
 	e.claimer = newClaimer(e)
 	e.starter = newStarter(e)
 	e.recorder = newRecorder(e)
-	e.keeper = &keeper{e: e}
+	e.keeper = newKeeper(e)
 	return e
 }
 
@@ -165,6 +165,7 @@ func (e *Engine) Run(ctx context.Context) (stuck []uuid.UUID, unrecorded int) {
 	run(&front, ctx, e.claimer.loop)
 	run(&front, ctx, e.starter.loop)
 	run(&front, ctx, e.housekeep)
+	run(&front, ctx, e.prune)
 
 	e.log.Info("worker.started", "channels", len(e.cfg.Lanes), "concurrency", e.cfg.Concurrency, "batchSize", e.cfg.BatchSize)
 	<-ctx.Done()
@@ -185,7 +186,7 @@ func (e *Engine) Run(ctx context.Context) (stuck []uuid.UUID, unrecorded int) {
 	return stuck, unrecorded
 }
 
-// releaseWaiting hands back what was claimed and not started, and goes on while late claims arrive.
+// releaseWaiting hands back what was claimed and not started.
 func (e *Engine) releaseWaiting() {
 	for _, j := range e.board.takeWaiting() {
 		e.recorder.add(outcome{job: j, kind: released, why: "shutdown"})
@@ -219,7 +220,16 @@ const recordGrace = 2 * time.Second
 // call is a context for one database call. It isn't ended by the stop, only by the end of the drain: a claim or a record
 // whose answer is not awaited would leave its rows to their leases.
 func (e *Engine) call(ctx context.Context) (context.Context, context.CancelFunc) {
-	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.callTimeout)
+	return e.callWithin(ctx, e.callTimeout)
+}
+
+// longCall is for housekeeping, which has to get through however many dead entries a held snapshot keeps in its way.
+func (e *Engine) longCall(ctx context.Context) (context.Context, context.CancelFunc) {
+	return e.callWithin(ctx, 2*time.Minute)
+}
+
+func (e *Engine) callWithin(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	stop := context.AfterFunc(e.calls, cancel)
 	return call, func() { stop(); cancel() }
 }

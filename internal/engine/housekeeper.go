@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/notifyq/notifyq/internal/store"
 )
@@ -18,12 +19,11 @@ const (
 	pruneFromStart    = time.Hour
 )
 
-// housekeep keeps the tables in order: it recovers expired claims, ends jobs whose time is over, and prunes. Every
-// worker does it, on the database's clock, in small statements that pass over locked rows, so that nobody has to be the
+// housekeep recovers expired claims and ends jobs whose time is over; prune, beside it, removes what is old. Every worker
+// does it, on the database's clock, in small statements that pass over locked rows, so that nobody has to be the
 // leader and workers that do it together share the work. It never is a queued job: the queue might be what is stuck.
 func (e *Engine) housekeep(ctx context.Context) {
 	wait := time.Duration(0)
-	var prune pruner
 	for {
 		if sleep(ctx, wait); ctx.Err() != nil {
 			return
@@ -31,7 +31,6 @@ func (e *Engine) housekeep(ctx context.Context) {
 		wait = jitter(e.cfg.RecoveryInterval, e.cfg.Random())
 		e.recover(ctx)
 		e.expire(ctx)
-		prune.run(ctx, e)
 	}
 }
 
@@ -66,7 +65,7 @@ func (e *Engine) expire(ctx context.Context) {
 // repeat runs steps while there is more to do. A failure ends this run; the next one comes anyway.
 func (e *Engine) repeat(ctx context.Context, failure string, step func(ctx context.Context) (more bool, err error)) {
 	for ctx.Err() == nil {
-		call, cancel := e.call(ctx)
+		call, cancel := e.longCall(ctx)
 		more, err := step(call)
 		cancel()
 		if err != nil {
@@ -79,48 +78,52 @@ func (e *Engine) repeat(ctx context.Context, failure string, step func(ctx conte
 	}
 }
 
+// prune removes old rows, a bounded number of steps at a time, and goes on at once while there are more.
+func (e *Engine) prune(ctx context.Context) {
+	var p pruner
+	for {
+		wait := jitter(pruneEvery, e.cfg.Random())
+		if p.run(ctx, e) {
+			wait = 0
+		}
+		if sleep(ctx, wait); ctx.Err() != nil {
+			return
+		}
+	}
+}
+
 // pruner walks three tables by id, from where it was to where it may delete, and from the start again once an hour.
 type pruner struct {
-	last  time.Time
 	start time.Time
 	marks [3]uuid.UUID
 }
 
-type pruneStep func(ctx context.Context, after uuid.UUID, keep time.Duration, limit int) (store.Pruned, error)
+type pruneStep func(ctx context.Context, pool *pgxpool.Pool, after uuid.UUID, keep time.Duration, limit int) (store.Pruned, error)
 
-func (p *pruner) run(ctx context.Context, e *Engine) {
-	now := time.Now()
-	if now.Sub(p.last) < pruneEvery {
-		return
-	}
-	p.last = now
-	if now.Sub(p.start) > pruneFromStart {
+// run makes one pass and tells whether there was more to do than it did.
+func (p *pruner) run(ctx context.Context, e *Engine) (more bool) {
+	if now := time.Now(); now.Sub(p.start) > pruneFromStart {
 		p.start, p.marks = now, [3]uuid.UUID{}
 	}
-	s, pool := e.cfg.Store, e.cfg.Pool
 	if e.cfg.Limits != nil {
-		p.walk(ctx, e, 0, 2*e.limitWindow(), func(ctx context.Context, after uuid.UUID, keep time.Duration, limit int) (store.Pruned, error) {
-			return s.PruneSlots(ctx, pool, after, keep, limit)
-		})
+		more = p.walk(ctx, e, 0, 2*e.limitWindow(), e.cfg.Store.PruneSlots) || more
 	}
 	if e.cfg.Retention > 0 {
-		p.walk(ctx, e, 1, e.cfg.Retention, func(ctx context.Context, after uuid.UUID, keep time.Duration, limit int) (store.Pruned, error) {
-			return s.PruneJobs(ctx, pool, after, keep, limit)
-		})
+		more = p.walk(ctx, e, 1, e.cfg.Retention, e.cfg.Store.PruneJobs) || more
 	}
 	if e.cfg.EventRetention > 0 {
-		p.walk(ctx, e, 2, e.cfg.EventRetention, func(ctx context.Context, after uuid.UUID, keep time.Duration, limit int) (store.Pruned, error) {
-			return s.PruneEvents(ctx, pool, after, keep, limit)
-		})
+		more = p.walk(ctx, e, 2, e.cfg.EventRetention, e.cfg.Store.PruneEvents) || more
 	}
+	return more
 }
 
 // walk goes on from the table's mark for a bounded number of steps.
-func (p *pruner) walk(ctx context.Context, e *Engine, table int, keep time.Duration, step pruneStep) {
+func (p *pruner) walk(ctx context.Context, e *Engine, table int, keep time.Duration, step pruneStep) (more bool) {
 	deleted, steps := 0, 0
 	e.repeat(ctx, "worker.prune_failed", func(ctx context.Context) (bool, error) {
-		done, err := step(ctx, p.marks[table], keep, pruneBatch)
+		done, err := step(ctx, e.cfg.Pool, p.marks[table], keep, pruneBatch)
 		if err != nil {
+			more = false
 			return false, err
 		}
 		if done.Read > 0 {
@@ -128,11 +131,13 @@ func (p *pruner) walk(ctx context.Context, e *Engine, table int, keep time.Durat
 		}
 		deleted += done.Deleted
 		steps++
-		return done.Read == pruneBatch && steps < pruneSteps, nil
+		more = done.Read == pruneBatch
+		return more && steps < pruneSteps, nil
 	})
 	if deleted > 0 {
 		e.log.Info("housekeeping.pruned", "table", [...]string{"reservations", "jobs", "events"}[table], "rows", deleted)
 	}
+	return more
 }
 
 // limitWindow is the longest window of the limits.

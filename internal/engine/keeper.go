@@ -12,7 +12,20 @@ import (
 
 // keeper renews the leases of jobs that wait for a slot or for their outcome to be recorded. A running delivery needs no
 // renewal: it started with a lease that outlasts it.
-type keeper struct{ e *Engine }
+type keeper struct {
+	e    *Engine
+	kick chan struct{} // one slot: outcomes can't be written
+}
+
+func newKeeper(e *Engine) *keeper { return &keeper{e: e, kick: make(chan struct{}, 1)} }
+
+// hurry has the leases of all unrecorded jobs renewed now: some of them had little left when their calls returned.
+func (k *keeper) hurry() {
+	select {
+	case k.kick <- struct{}{}:
+	default:
+	}
+}
 
 // renewBatch bounds one renewal.
 const renewBatch = 500
@@ -21,14 +34,17 @@ func (k *keeper) loop(ctx context.Context) {
 	ticker := time.NewTicker(min(max(k.e.cfg.Lease/8, 20*time.Millisecond), 10*time.Second))
 	defer ticker.Stop()
 	for {
+		hurried := false
 		select {
 		case <-ctx.Done():
 			return
+		case <-k.kick:
+			hurried = true
 		case <-ticker.C:
 		}
 		now := time.Now()
 		due := k.e.board.pick(func(j *Job) bool {
-			return (j.state == waiting || j.state == ended) && j.leaseLeft(now) < j.leaseFor/2
+			return (j.state == waiting || j.state == ended) && (j.leaseLeft(now) < j.leaseFor/2 || (hurried && j.state == ended))
 		})
 		for len(due) > 0 && ctx.Err() == nil {
 			n := min(renewBatch, len(due))

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -82,7 +83,7 @@ func (r *recorder) loop(ctx context.Context) {
 		case <-r.signal:
 		}
 		for batch := r.take(); len(batch) > 0 && ctx.Err() == nil; batch = r.take() {
-			r.write(ctx, batch)
+			r.write(ctx, batch, false)
 		}
 	}
 }
@@ -118,9 +119,9 @@ func (r *recorder) written(n int) {
 	}
 }
 
-// write records a batch, again and again while the database is away.
-func (r *recorder) write(ctx context.Context, batch []outcome) {
-	uncertain := false
+// write records a batch, again and again while the database is away. uncertain tells that an earlier try may have
+// committed.
+func (r *recorder) write(ctx context.Context, batch []outcome, uncertain bool) {
 	for failures := 0; ; {
 		held, err := r.record(ctx, batch)
 		switch {
@@ -132,7 +133,7 @@ func (r *recorder) write(ctx context.Context, batch []outcome) {
 			r.conclude(batch, held, uncertain)
 			return
 		case store.IsDataError(err):
-			r.split(ctx, batch, err)
+			r.split(ctx, batch, uncertain, err)
 			return
 		case store.MayRepeat(err) && failures < 3:
 			failures++
@@ -140,22 +141,41 @@ func (r *recorder) write(ctx context.Context, batch []outcome) {
 		}
 		failures++
 		uncertain = uncertain || store.Code(err) == ""
-		r.e.board.stall(true)
-		wait := backoff(failures, r.e.cfg.Random())
-		r.e.log.Warn("worker.record_failed", "jobs", len(batch), "error", store.Describe(err), "retryInMs", wait.Milliseconds())
-		if sleep(ctx, wait); ctx.Err() != nil {
+		if r.rest(ctx, len(batch), failures, err); ctx.Err() != nil {
+			return
+		}
+		if timedOut(err) && len(batch) > 1 {
+			r.halve(ctx, batch, uncertain)
 			return
 		}
 	}
 }
 
+// rest stops claiming, has the leases of what can't be recorded renewed, and waits a while.
+func (r *recorder) rest(ctx context.Context, jobs, failures int, err error) {
+	r.e.board.stall(true)
+	r.e.keeper.hurry()
+	wait := backoff(failures, r.e.cfg.Random())
+	r.e.log.Warn("worker.record_failed", "jobs", jobs, "error", store.Describe(err), "retryInMs", wait.Milliseconds())
+	sleep(ctx, wait)
+}
+
+// timedOut tells that a write took too long, for which its size may be to blame.
+func timedOut(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || store.Code(err) == "57014"
+}
+
+func (r *recorder) halve(ctx context.Context, batch []outcome, uncertain bool) {
+	half := len(batch) / 2
+	r.write(ctx, batch[:half], uncertain)
+	r.write(ctx, batch[half:], uncertain)
+}
+
 // split narrows a batch down to the row that the database can't store, which then goes without its texts: they are the
 // only part of it that came from outside.
-func (r *recorder) split(ctx context.Context, batch []outcome, cause error) {
+func (r *recorder) split(ctx context.Context, batch []outcome, uncertain bool, cause error) {
 	if len(batch) > 1 {
-		half := len(batch) / 2
-		r.write(ctx, batch[:half])
-		r.write(ctx, batch[half:])
+		r.halve(ctx, batch, uncertain)
 		return
 	}
 	o := &batch[0]
@@ -165,7 +185,7 @@ func (r *recorder) split(ctx context.Context, batch []outcome, cause error) {
 		return
 	}
 	o.result.Error, o.result.ProviderID = "", ""
-	r.write(ctx, batch)
+	r.write(ctx, batch, uncertain)
 }
 
 func (r *recorder) record(ctx context.Context, batch []outcome) (map[uuid.UUID]struct{}, error) {

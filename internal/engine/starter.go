@@ -275,12 +275,17 @@ func (s *starter) admit(ctx context.Context, jobs []*Job) ([]*Job, error) {
 		return free, nil
 	}
 	answers, held, err := s.ask(ctx, asked, holders)
+	if store.IsBusy(err) {
+		if asked, holders, err = s.postponeBusy(ctx, asked, holders); err == nil && len(asked) > 0 {
+			answers, held, err = s.ask(ctx, asked, holders)
+		}
+	}
 	if err != nil {
 		// The database may have taken the waiting ones back, too: the answer can have been lost after the commit.
 		for _, j := range asked[holders:] {
 			s.turnAway(j, err)
 		}
-		return jobs, err
+		return append(free, asked[:holders]...), err
 	}
 	for i, j := range asked {
 		switch {
@@ -292,6 +297,50 @@ func (s *starter) admit(ctx context.Context, jobs []*Job) ([]*Job, error) {
 	}
 	return free, nil
 }
+
+// busyWait is how long a job goes back for whose recipient's lock somebody holds on to: a process that is frozen in the
+// middle of an admission, say. The others need not wait for that.
+const busyWait = 2 * time.Second
+
+// postponeBusy sends those jobs back whose recipients can't be asked about, and returns the rest.
+func (s *starter) postponeBusy(ctx context.Context, asked []*Job, holders int) ([]*Job, int, error) {
+	_, locks, _ := s.questions(asked, holders)
+	ctx, cancel := s.e.call(ctx)
+	defer cancel()
+	busy, err := s.e.cfg.Store.BusyKeys(ctx, s.e.cfg.Pool, locks)
+	if err != nil {
+		return asked, holders, err
+	}
+	var claims store.Claims
+	var rest, sent []*Job
+	restHolders := 0
+	for i, j := range asked {
+		if slices.Contains(busy, lockOf(s.e.cfg.Limits.Key(j.Tenant, j.RecipientKey))) {
+			claims.Add(j.ID, j.Token)
+			sent = append(sent, j)
+			continue
+		}
+		rest = append(rest, j)
+		if i < holders {
+			restHolders++
+		}
+	}
+	if len(sent) == 0 {
+		return rest, restHolders, nil // free by now
+	}
+	held, err := s.e.cfg.Store.Postpone(ctx, s.e.cfg.Pool, claims, jitter(busyWait, s.e.cfg.Random()))
+	if err != nil {
+		return asked, holders, err
+	}
+	s.e.log.Warn("worker.recipients_busy", "recipients", len(busy), "jobs", len(sent))
+	for _, j := range sent {
+		s.deferred(j, slices.Contains(asked[:holders], j), time.Now().Add(busyWait), held)
+	}
+	return rest, restHolders, nil
+}
+
+// lockOf is the advisory lock of a recipient.
+func lockOf(key uuid.UUID) int64 { return int64(binary.BigEndian.Uint64(key[:8])) }
 
 // ask runs one admission, and notes of those that may start when they count. The first holders of jobs have a slot. held
 // are the deferred ones whose claims were not lost.
@@ -359,7 +408,7 @@ func (s *starter) questions(jobs []*Job, holders int) (asks []Ask, locks []int64
 		asks = append(asks, a)
 		if _, ok := seen[a.Key]; !ok {
 			seen[a.Key] = struct{}{}
-			locks = append(locks, int64(binary.BigEndian.Uint64(a.Key[:8])))
+			locks = append(locks, lockOf(a.Key))
 			readings = append(readings, s.e.cfg.Limits.Readings(a.Key)...)
 		}
 	}

@@ -26,9 +26,15 @@ func (m Mark) After(o Mark) bool {
 	return string(m.ID[:]) > string(o.ID[:])
 }
 
-// Probe looks for due jobs of one channel and priority behind a mark.
+// Lane asks for up to Limit due jobs of one channel, by its probes in their order.
+type Lane struct {
+	Channel string
+	Limit   int
+	Probes  []Probe
+}
+
+// Probe looks for up to Limit due jobs of one priority behind a mark.
 type Probe struct {
-	Channel  string
 	Priority int16
 	Low      Mark
 	Limit    int
@@ -43,78 +49,96 @@ type Lease struct {
 
 // Claimed is one job that now belongs to the claiming worker.
 type Claimed struct {
-	ID                                        uuid.UUID
-	Tenant, Channel, Recipient, RecipientKey  string
-	Payload                                   []byte
-	Priority, AttemptCount, MaxAttempts       int16
-	RedriveCount                              int32
-	Park                                      bool
-	NextAttemptAt, FirstAttemptAt, ClaimedNow time.Time
-	ExpiresIn                                 time.Duration // 0: never
+	ID                                       uuid.UUID
+	Tenant, Channel, Recipient, RecipientKey string
+	Payload                                  []byte
+	Priority, AttemptCount, MaxAttempts      int16
+	RedriveCount                             int32
+	Park                                     bool
+	NextAttemptAt, FirstAttemptAt            time.Time
+	ExpiresIn                                time.Duration // 0: never
 }
 
-// Each probe walks notification_queue_due from its mark and stops at its limit; the outer limit stops probing when the
-// batch is full, so an idle channel costs one index descent. The row comparison with (next_attempt_at, id) is part of
-// the index condition: without the mark a snapshot held by anybody makes each claim walk every entry that was consumed
-// since (324 ms a claim at 519,000 of them). The literal 'status = 0' proves the partial index; the condition on the
-// locked row is checked again on its newest version, so a job that was taken meanwhile is not taken twice.
+// Each probe walks notification_queue_due from its mark and stops at its limit; a lane stops probing when it has enough,
+// so an idle channel costs three index descents. The row comparison with (next_attempt_at, id) is part of the index
+// condition: without the mark a snapshot held by anybody makes each claim walk every entry that was consumed since (324 ms
+// a claim at 519,000 of them). The literal 'status = 0' proves the partial index; the condition on the locked row is
+// checked again on its newest version, so a job that was taken meanwhile is not taken twice.
 //
-// MATERIALIZED keeps the planner from running the LIMIT more than once. Rows come back in the order of the probes only
-// by chance: the caller sorts.
+// MATERIALIZED keeps the planner from running the LIMIT more than once. '= any(array[…])' is a lookup that no other join
+// order can serve: see pinSQL. Rows come back in no order: the caller sorts.
 const claimSQL = `
 with due as materialized (
-    select d.id, p.place
-      from unnest($1::text[], $2::smallint[], $3::timestamptz[], $4::uuid[], $5::int[]) with ordinality
-           as p(channel, priority, low_at, low_id, cap, place)
+    select d.id
+      from unnest($1::text[], $2::int[]) with ordinality as l(channel, cap, place)
      cross join lateral (
-         select q.id
-           from @notification_queue q
-          where q.status = 0 and q.channel = p.channel and q.priority = p.priority
-            and (q.next_attempt_at, q.id) > (p.low_at, p.low_id) and q.next_attempt_at <= statement_timestamp()
-            and q.attempt_count < q.max_attempts
-            and (q.expires_at is null or q.expires_at > statement_timestamp())
-          order by q.next_attempt_at, q.id
-          limit p.cap
-            for update skip locked) d
-     where not exists (select from @channel_states c where c.channel = p.channel and c.paused_at is not null)
-     limit $6
+         select d.id
+           from unnest($3::int[], $4::smallint[], $5::timestamptz[], $6::uuid[], $7::int[]) as p(lane, priority, low_at, low_id, cap)
+          cross join lateral (
+              select q.id
+                from @notification_queue q
+               where q.status = 0 and q.channel = l.channel and q.priority = p.priority
+                 and (q.next_attempt_at, q.id) > (p.low_at, p.low_id) and q.next_attempt_at <= statement_timestamp()
+                 and q.attempt_count < q.max_attempts
+                 and (q.expires_at is null or q.expires_at > statement_timestamp())
+               order by q.next_attempt_at, q.id
+               limit p.cap
+                 for update skip locked) d
+          where p.lane = l.place
+          limit l.cap) d
+     where not exists (select from @channel_states c where c.channel = l.channel and c.paused_at is not null)
 ), claimed as (
     update @notification_queue q
-       set status = 1, attempt_count = q.attempt_count + 1, claim_token = $7, locked_by = $8,
-           locked_at = statement_timestamp(), leased_until = statement_timestamp() + $9::bigint * interval '1 microsecond',
+       set status = 1, attempt_count = q.attempt_count + 1, claim_token = $8, locked_by = $9,
+           locked_at = statement_timestamp(), leased_until = statement_timestamp() + $10::bigint * interval '1 microsecond',
            first_attempt_at = coalesce(q.first_attempt_at, statement_timestamp()), updated_at = statement_timestamp()
       from due
-     where q.id = due.id
+     where q.id = any(array[due.id])
     returning q.id, q.attempt_count, q.max_attempts, q.redrive_count, q.next_attempt_at, q.first_attempt_at, q.expires_at
 )
 select c.id, n.tenant, n.channel, n.recipient, n.recipient_key, n.payload, n.priority, c.attempt_count, c.max_attempts,
-       c.redrive_count, n.on_ambiguous = 1, c.next_attempt_at, c.first_attempt_at, statement_timestamp(),
+       c.redrive_count, n.on_ambiguous = 1, c.next_attempt_at, c.first_attempt_at,
        coalesce((extract(epoch from c.expires_at - statement_timestamp()) * 1000000)::bigint, 0)
   from claimed c
-  join @notifications n on n.id = c.id`
+  join @notifications n on n.id = any(array[c.id])`
 
-// Claim takes up to limit due jobs, in the order of the probes.
-func (s *Store) Claim(ctx context.Context, pool *pgxpool.Pool, lease Lease, probes []Probe, limit int) ([]Claimed, error) {
-	n := len(probes)
-	channels, priorities, caps := make([]string, n), make([]int16, n), make([]int32, n)
-	lowAt, lowID := make([]pgtype.Timestamptz, n), make([]pgtype.UUID, n)
-	for i, p := range probes {
-		channels[i], priorities[i], caps[i] = p.Channel, p.Priority, int32(p.Limit)
-		lowAt[i] = pgtype.Timestamptz{Time: p.Low.At, Valid: true}
-		if p.Low.At.IsZero() {
-			lowAt[i] = pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
-		}
-		lowID[i] = pgUUID(p.Low.ID)
+// Claim takes due jobs for each lane.
+func (s *Store) Claim(ctx context.Context, pool *pgxpool.Pool, lease Lease, lanes ...Lane) ([]Claimed, error) {
+	total := 0
+	for _, l := range lanes {
+		total += l.Limit
 	}
 	var jobs []Claimed
 	err := pinned(ctx, pool, func(b *pgx.Batch) {
-		b.Queue(s.sql.claim, channels, priorities, lowAt, lowID, caps, limit,
-			pgUUID(lease.Token), lease.Worker, micros(lease.For)).Query(func(rows pgx.Rows) (err error) {
-			jobs, err = collectClaimed(rows, limit)
+		args := append(laneArgs(lanes), pgUUID(lease.Token), lease.Worker, micros(lease.For))
+		b.Queue(s.sql.claim, args...).Query(func(rows pgx.Rows) (err error) {
+			jobs, err = collectClaimed(rows, total)
 			return err
 		})
 	})
 	return jobs, err
+}
+
+func laneArgs(lanes []Lane) []any {
+	var (
+		channels             []string
+		caps, places, limits []int32
+		priorities           []int16
+		lowAt                []pgtype.Timestamptz
+		lowID                []pgtype.UUID
+	)
+	for i, l := range lanes {
+		channels, caps = append(channels, l.Channel), append(caps, int32(l.Limit))
+		for _, p := range l.Probes {
+			at := pgtype.Timestamptz{Time: p.Low.At, Valid: true}
+			if p.Low.At.IsZero() {
+				at = pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
+			}
+			places, priorities, limits = append(places, int32(i+1)), append(priorities, p.Priority), append(limits, int32(p.Limit))
+			lowAt, lowID = append(lowAt, at), append(lowID, pgUUID(p.Low.ID))
+		}
+	}
+	return []any{channels, caps, places, priorities, lowAt, lowID, limits}
 }
 
 func collectClaimed(rows pgx.Rows, limit int) ([]Claimed, error) {
@@ -129,7 +153,7 @@ func collectClaimed(rows pgx.Rows, limit int) ([]Claimed, error) {
 		var expiresInMicros int64
 		if err := rows.Scan(&j.ID, &j.Tenant, &j.Channel, &j.Recipient, &j.RecipientKey, &j.Payload, &j.Priority,
 			&j.AttemptCount, &j.MaxAttempts, &j.RedriveCount, &j.Park, &j.NextAttemptAt, &j.FirstAttemptAt,
-			&j.ClaimedNow, &expiresInMicros); err != nil {
+			&expiresInMicros); err != nil {
 			return nil, err
 		}
 		j.ExpiresIn = time.Duration(expiresInMicros) * time.Microsecond
@@ -149,7 +173,7 @@ with mine as materialized (
 )
 update @notification_queue q
    set leased_until = statement_timestamp() + $3::bigint * interval '1 microsecond'
-  from mine where q.id = mine.id
+  from mine where q.id = any(array[mine.id])
 returning q.id, q.claim_token`
 
 // Renew prolongs leases by d from now and returns the claims for which that worked.
@@ -167,7 +191,7 @@ with mine as materialized (
 )
 update @notification_queue q
    set started_at = statement_timestamp(), leased_until = statement_timestamp() + $3::bigint * interval '1 microsecond'
-  from mine where q.id = mine.id
+  from mine where q.id = any(array[mine.id])
 returning q.id, q.claim_token`
 
 // Start writes started_at and renews the lease by d.

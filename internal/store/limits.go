@@ -41,6 +41,14 @@ type Deferral struct {
 // to lock. The keys are hashes, so two recipients may share a lock, which only makes them wait. They are taken in
 // ascending order, so that two admissions can't wait for each other, and of one transaction only, so PgBouncer is fine.
 // The shared lock table holds about 6,400 of them: an admission takes at most 256.
+//
+// The transaction is open between two round trips. A process that is frozen there must not hold others up for long, and
+// whoever waits for it must not wait long: what it waits for is one recipient.
+const impatientSQL = `select set_config('idle_in_transaction_session_timeout', '5s', true), set_config('lock_timeout', '1s', true)`
+
+// busyKeysSQL tells which keys somebody else holds. The locks it takes end with it.
+const busyKeysSQL = `select k from unnest($1::bigint[]) k where not pg_try_advisory_xact_lock(k)`
+
 const lockKeysSQL = `select pg_advisory_xact_lock(k) from unnest($1::bigint[]) k`
 
 // A second statement, whose snapshot is newer than the locks: read in the same statement, the snapshot would precede the
@@ -100,7 +108,7 @@ with back as (
            claim_token = null, locked_by = null, locked_at = null, leased_until = null, started_at = null,
            updated_at = statement_timestamp()
       from unnest($1::uuid[], $2::uuid[], $3::timestamptz[], $4::uuid[], $5::text[]) as d(id, token, due, limit_key, channel)
-     where q.id = d.id and q.claim_token = d.token
+     where q.id = any(array[d.id]) and q.claim_token = d.token
     returning q.id, d.due, d.limit_key, d.channel
 ), booking as (
     insert into @rate_limit_reservations as r (job_id, limit_key, channel, reserved_at, booked)
@@ -108,7 +116,7 @@ with back as (
     on conflict (job_id) do update
        set limit_key = excluded.limit_key, reserved_at = excluded.reserved_at, booked = true
 ), given as (
-    delete from @rate_limit_reservations r using back where r.job_id = back.id and back.limit_key is null and r.booked
+    delete from @rate_limit_reservations r using back where r.job_id = any(array[back.id]) and back.limit_key is null and r.booked
 )
 select id from back`
 
@@ -137,6 +145,7 @@ func (s *Store) admit(ctx context.Context, conn *pgx.Conn, locks []int64, readin
 	read := &pgx.Batch{}
 	read.Queue(beginSQL)
 	read.Queue(pinSQL)
+	read.Queue(impatientSQL)
 	read.Queue(s.sql.lockKeys, locks)
 	read.Queue(s.sql.reservations, append(readingArgs(readings), uuids(jobs))...).Query(func(rows pgx.Rows) (err error) {
 		now, existing, err = collectReservations(rows)
@@ -158,6 +167,32 @@ func (s *Store) admit(ctx context.Context, conn *pgx.Conn, locks []int64, readin
 	write.Queue(`commit`)
 	err := conn.SendBatch(ctx, write).Close()
 	return deferred, err
+}
+
+// IsBusy tells that Admit waited too long for a recipient's lock.
+func IsBusy(err error) bool { return Code(err) == "55P03" }
+
+// BusyKeys tells which of the locks somebody else holds.
+func (s *Store) BusyKeys(ctx context.Context, pool *pgxpool.Pool, locks []int64) ([]int64, error) {
+	var busy []int64
+	err := pipeline(ctx, pool, func(b *pgx.Batch) {
+		b.Queue(busyKeysSQL, locks).Query(func(rows pgx.Rows) (err error) {
+			busy, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+			return err
+		})
+	})
+	return busy, err
+}
+
+// Postpone sends claimed jobs back for a while with their attempts refunded, without asking the limit, and returns the ids
+// whose claims were still held.
+func (s *Store) Postpone(ctx context.Context, pool *pgxpool.Pool, claims Claims, d time.Duration) ([]uuid.UUID, error) {
+	var held []uuid.UUID
+	err := pinned(ctx, pool, func(b *pgx.Batch) {
+		ids, tokens := claims.sorted()
+		b.Queue(s.sql.release, ids, tokens, micros(d)).Query(collectIDs(&held))
+	})
+	return held, err
 }
 
 func readingArgs(readings []Reading) []any {

@@ -57,23 +57,24 @@ select (select x.id from {driver} and x.id < $1 order by x.id desc offset $2::bi
 // driver picks the index to walk: the one that leaves the least to filter. exact tells that it leaves nothing.
 func (f Filter) driver() (from string, exact bool) {
 	tenant := f.Tenant != nil
+	// Who names no tenant has the empty one, for which there is no index: it would be the whole table.
+	asked, exact := "@notifications x where true", !tenant
+	if tenant && *f.Tenant != "" {
+		asked, exact = "@notifications x where x.tenant = $4 and x.tenant <> ''", true
+	}
 	switch {
 	case f.RecipientKey != nil:
-		return "@notifications x where x.recipient_key = $5", !tenant && f.Status == nil && f.Channel == nil
-	case f.Status == nil && tenant:
-		return "@notifications x where x.tenant = $4", f.Channel == nil
+		return "@notifications x where x.recipient_key = $5 and x.recipient_key <> ''", !tenant && f.Status == nil && f.Channel == nil
 	case f.Status == nil:
-		return "@notifications x where true", f.Channel == nil
+		return asked, exact && f.Channel == nil
 	}
 	switch status := *f.Status; {
-	case status == 0 && tenant:
-		return "@notification_queue x where x.tenant = $4", false
 	case status == 0:
 		return "@notification_queue x where true", false
 	case status == 1:
 		return "@notification_queue x where x.status = 1", !tenant && f.Channel == nil
 	case status == 2 && tenant:
-		return "@notifications x where x.tenant = $4", false
+		return asked, false
 	case status == 2:
 		return "@notification_outcomes x where true", false
 	case tenant:

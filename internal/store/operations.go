@@ -129,17 +129,23 @@ with chosen as materialized (
 select count(*) from gone`
 
 const redrivableSQL = `
-select count(*)
+select count(*) from (
+select
   from @notification_outcomes o
   join @notifications n on n.id = o.id
  where o.status = $1 and o.status in ({states}) and o.status <> 2
    and ($2::text is null or o.tenant = $2) and ($3::text is null or n.recipient_key = $3)
    and ($4::timestamptz is null or o.finished_at >= $4)
    and o.reason is distinct from 'expired' and (n.expires_at is null or n.expires_at > statement_timestamp())
-   and n.erased_at is null and o.redrive_count < 1000`
+   and n.erased_at is null and o.redrive_count < 1000
+ limit $5) t`
 
 // Paced calls of one scope take turns, or two at once would begin at the same moment and double the pace.
 const paceLockSQL = `select pg_advisory_xact_lock(hashtextextended('@ pace ' || coalesce($1::text, '*'), 0))`
+
+// RemainingCap is how far the jobs that are left are counted: an operator who repeats the call wants to know whether, not
+// to pay for the whole dead-letter queue each time.
+const RemainingCap = 100_000
 
 // RedriveMany sends ended jobs back to the queue, oldest first, and tells how many, and how many are left.
 func (s *Store) RedriveMany(ctx context.Context, q Querier, bulk Bulk, by By) (retried, remaining int, err error) {
@@ -153,7 +159,7 @@ func (s *Store) RedriveMany(ctx context.Context, q Querier, bulk Bulk, by By) (r
 	if err = q.QueryRow(ctx, s.sql.redriveMany, args...).Scan(&retried); err != nil {
 		return 0, 0, err
 	}
-	err = q.QueryRow(ctx, s.sql.redrivable, scope...).Scan(&remaining)
+	err = q.QueryRow(ctx, s.sql.redrivable, append(scope[:4:4], RemainingCap)...).Scan(&remaining)
 	return retried, remaining, err
 }
 
@@ -182,14 +188,14 @@ func (s *Store) SetPaused(ctx context.Context, q Querier, channel string, paused
 
 // Erasing goes in bounded batches: first the waiting jobs are cancelled, then everything finished loses what is
 // personal. Both walk notifications_recipient_key. The request's fingerprint goes too: a hash of a short recipient can
-// be guessed. Finished jobs are locked in a statement before the one that erases: the snapshot of a single one could
+// be guessed, and so can that in a reservation. Finished jobs are locked in a statement before the one that erases: the snapshot of a single one could
 // precede the lock, and miss that a redrive brought the job back.
 const eraseLiveSQL = `
 with mine as materialized (
     select q.id
       from @notifications n
       join @notification_queue q on q.id = n.id
-     where n.recipient_key = $1 and ($2::text is null or n.tenant = $2) and n.erased_at is null and q.status in ({states})
+     where n.recipient_key = $1 and n.recipient_key <> '' and ($2::text is null or n.tenant = $2) and n.erased_at is null and q.status in ({states})
      order by q.id
      limit $3
        for update of q skip locked
@@ -211,7 +217,7 @@ const lockFinishedSQL = `
 select o.id
   from @notifications n
   join @notification_outcomes o on o.id = n.id
- where n.recipient_key = $1 and ($2::text is null or n.tenant = $2) and n.erased_at is null
+ where n.recipient_key = $1 and n.recipient_key <> '' and ($2::text is null or n.tenant = $2) and n.erased_at is null
  order by n.id
  limit $3
    for update of o, n skip locked`
@@ -226,6 +232,8 @@ with mine as materialized (
     update @notification_outcomes o set last_error = null, provider_id = null from mine where o.id = mine.id
 ), attempt as (
     update @notification_attempts a set error = null from mine where a.id = mine.id
+), slot as (
+    delete from @rate_limit_reservations r using mine where r.job_id = mine.id
 ), erased as (
     update @notifications n
        set recipient = '', recipient_key = '', payload = 'null', request_fingerprint = '', trace_context = null,
@@ -239,7 +247,7 @@ select count(*) from erased`
 const eraseHeldSQL = `
 select count(*)
   from @notifications n
- where n.recipient_key = $1 and ($2::text is null or n.tenant = $2) and n.erased_at is null`
+ where n.recipient_key = $1 and n.recipient_key <> '' and ($2::text is null or n.tenant = $2) and n.erased_at is null`
 
 // EraseBatch erases up to limit jobs of each kind and returns how many live ones it cancelled and how many it erased.
 func (s *Store) EraseBatch(ctx context.Context, q Querier, recipientKey string, tenant *string, limit int) (cancelled, erased int, err error) {

@@ -28,15 +28,15 @@ with walk as materialized (
      order by o.id
      limit $3
 ), mine as materialized (
-    select o.id from walk join @notification_outcomes o on o.id = walk.id
+    select o.id from walk join @notification_outcomes o on o.id = any(array[walk.id])
      where walk.old and o.finished_at < statement_timestamp() - $2::bigint * interval '1 microsecond'
        for update of o skip locked
 ), outcome as (
-    delete from @notification_outcomes o using mine where o.id = mine.id returning o.id
+    delete from @notification_outcomes o using mine where o.id = any(array[mine.id]) returning o.id
 ), attempt as (
-    delete from @notification_attempts a using mine where a.id = mine.id
+    delete from @notification_attempts a using mine where a.id = any(array[mine.id])
 ), asked as (
-    delete from @notifications n using mine where n.id = mine.id
+    delete from @notifications n using mine where n.id = any(array[mine.id])
 )
 select (select count(*) from walk), (select count(*) from outcome), (select max(id::text)::uuid from walk)`
 
@@ -55,8 +55,8 @@ with walk as materialized (
      limit $3
 ), gone as (
     delete from @outbox_events e
-     using (select e.id from walk join @outbox_events e on e.id = walk.id where walk.old for update of e skip locked) mine
-     where e.id = mine.id
+     using (select e.id from walk join @outbox_events e on e.id = any(array[walk.id]) where walk.old for update of e skip locked) mine
+     where e.id = any(array[mine.id])
     returning e.id
 )
 select (select count(*) from walk), (select count(*) from gone), (select max(id::text)::uuid from walk)`
@@ -76,10 +76,10 @@ with walk as materialized (
      limit $3
 ), gone as (
     delete from @rate_limit_reservations r
-     using (select r.job_id from walk join @rate_limit_reservations r on r.job_id = walk.id
+     using (select r.job_id from walk join @rate_limit_reservations r on r.job_id = any(array[walk.id])
              where walk.old and r.reserved_at < statement_timestamp() - $2::bigint * interval '1 microsecond'
                for update of r skip locked) mine
-     where r.job_id = mine.job_id
+     where r.job_id = any(array[mine.job_id])
     returning r.job_id
 )
 select (select count(*) from walk), (select count(*) from gone), (select max(id::text)::uuid from walk)`

@@ -56,7 +56,7 @@ with clock as materialized (
 ), gone as (
     delete from @notification_queue q
      using unnest($1::uuid[], $2::uuid[], $3::text[]) as f(id, token, provider_id)
-     where q.id = f.id and q.claim_token = f.token
+     where q.id = any(array[f.id]) and q.claim_token = f.token
     returning q.id, q.attempt_count, q.max_attempts, q.reconciliation_granted, q.redrive_count,
               q.last_redriven_at, q.first_attempt_at, q.tenant, q.last_error, f.provider_id
 ), outcome as (
@@ -81,7 +81,7 @@ with clock as materialized (
     delete from @notification_queue q
      using unnest($1::uuid[], $2::uuid[], $3::smallint[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::bigint[])
            as f(id, token, status, reason, error, class, started_ago, lasted)
-     where q.id = f.id and q.claim_token = f.token
+     where q.id = any(array[f.id]) and q.claim_token = f.token
     returning q.id, q.attempt_count - (f.class is null)::int as attempt_count, q.max_attempts, q.reconciliation_granted,
               q.redrive_count, q.last_redriven_at, q.first_attempt_at, q.tenant, coalesce(f.error, q.last_error) as last_error,
               f.status, f.reason, f.error, f.class, f.started_ago, f.lasted
@@ -97,7 +97,7 @@ with clock as materialized (
            statement_timestamp() - (started_ago - lasted) * interval '1 microsecond', class, error, $9
       from gone where class is not null
 ), slot as (
-    delete from @rate_limit_reservations r using gone where r.job_id = gone.id and r.booked and gone.class is null
+    delete from @rate_limit_reservations r using gone where r.job_id = any(array[gone.id]) and r.booked and gone.class is null
 ), event as (
     insert into @outbox_events (id, job_id, status, redrive_count, body)
     select @event_id(id, status, redrive_count), id, status, redrive_count,
@@ -106,8 +106,8 @@ with clock as materialized (
 )
 select id from gone`
 
-// The row goes back to wait and its attempt is written, in one statement. GREATEST and the cap on the delay are the
-// caller's business; the time is the database's.
+// The row goes back to wait and its attempt is written, in one statement. How long it waits is the caller's business; from
+// when on is the database's.
 const retrySQL = `
 with back as (
     update @notification_queue q
@@ -116,7 +116,7 @@ with back as (
            updated_at = statement_timestamp()
       from unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[], $5::text[], $6::bigint[], $7::bigint[])
            as r(id, token, delay, error, class, started_ago, lasted)
-     where q.id = r.id and q.claim_token = r.token
+     where q.id = any(array[r.id]) and q.claim_token = r.token
     returning q.id, q.redrive_count, q.attempt_count, r.class, r.error, r.started_ago, r.lasted
 ), attempt as (
     insert into @notification_attempts (id, redrive_count, number, started_at, ended_at, class, error, worker)
@@ -128,12 +128,12 @@ select id from back`
 
 const releaseSQL = `
 update @notification_queue q
-   set status = 0, next_attempt_at = statement_timestamp(), attempt_count = q.attempt_count - 1,
+   set status = 0, next_attempt_at = statement_timestamp() + $3::bigint * interval '1 microsecond', attempt_count = q.attempt_count - 1,
        first_attempt_at = case when q.attempt_count = 1 and q.redrive_count = 0 then null else q.first_attempt_at end,
        claim_token = null, locked_by = null, locked_at = null, leased_until = null, started_at = null,
        updated_at = statement_timestamp()
   from unnest($1::uuid[], $2::uuid[]) as r(id, token)
- where q.id = r.id and q.claim_token = r.token
+ where q.id = any(array[r.id]) and q.claim_token = r.token
 returning q.id`
 
 // Record writes a batch in one transaction and returns the ids whose claims were still held. The others lost theirs:
@@ -155,7 +155,7 @@ func (s *Store) Record(ctx context.Context, pool *pgxpool.Pool, batch *Batch) ([
 		}
 		if batch.Released.Len() > 0 {
 			ids, tokens := batch.Released.sorted()
-			b.Queue(s.sql.release, ids, tokens).Query(collectIDs(&done))
+			b.Queue(s.sql.release, ids, tokens, micros(0)).Query(collectIDs(&done))
 		}
 	})
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 // An expired claim was counted and may have reached the provider. So: a job that must not be repeated and whose call
 // had begun is parked; one with attempts left waits again, due now; one without gets a single attempt more, since
 // resending under the same key either finds it delivered or delivers it; and one that had that too is dead-lettered.
+// A history that has the attempt or the event already, whoever wrote it, must not keep the other claims from recovering.
 // SKIP LOCKED, so that workers recovering at the same time share the work, and one that is just being recorded or
 // renewed is left to that.
 const recoverSQL = `
@@ -32,6 +33,7 @@ with clock as materialized (
     select id, redrive_count, attempt_count, least(locked_at, statement_timestamp()), statement_timestamp(), 'lease_expired',
            'the claim expired before an outcome was recorded', locked_by
       from stale
+    on conflict do nothing
 ), back as (
     update @notification_queue q
        set status = 0, next_attempt_at = statement_timestamp(),
@@ -40,11 +42,11 @@ with clock as materialized (
            last_error = 'the claim expired before an outcome was recorded',
            claim_token = null, locked_by = null, locked_at = null, leased_until = null, started_at = null,
            updated_at = statement_timestamp()
-      from stale where q.id = stale.id and stale.reason is null
+      from stale where q.id = any(array[stale.id]) and stale.reason is null
     returning q.id
 ), gone as (
     delete from @notification_queue q
-     using stale where q.id = stale.id and stale.reason is not null
+     using stale where q.id = any(array[stale.id]) and stale.reason is not null
     returning q.id, q.attempt_count, q.max_attempts, q.reconciliation_granted, q.redrive_count, q.last_redriven_at,
               q.first_attempt_at, q.tenant, stale.reason
 ), outcome as (
@@ -58,6 +60,7 @@ with clock as materialized (
     select @event_id(id, 4::smallint, redrive_count), id, 4, redrive_count,
            @event_body(id, 4::smallint, redrive_count, attempt_count, clock.text)
       from gone cross join clock where $2
+    on conflict do nothing
 )
 select id, 0::smallint, '' from back
 union all
@@ -115,7 +118,7 @@ with clock as materialized (
        for update skip locked
 ), gone as (
     delete from @notification_queue q
-     using over where q.id = over.id
+     using over where q.id = any(array[over.id])
     returning q.id, q.attempt_count, q.max_attempts, q.reconciliation_granted, q.redrive_count, q.last_redriven_at,
               q.first_attempt_at, q.tenant, q.last_error
 ), outcome as (
@@ -125,12 +128,13 @@ with clock as materialized (
            redrive_count, last_redriven_at, first_attempt_at, 'expired', last_error
       from gone
 ), slot as (
-    delete from @rate_limit_reservations r using gone where r.job_id = gone.id and r.booked
+    delete from @rate_limit_reservations r using gone where r.job_id = any(array[gone.id]) and r.booked
 ), event as (
     insert into @outbox_events (id, job_id, status, redrive_count, body)
     select @event_id(id, 3::smallint, redrive_count), id, 3, redrive_count,
            @event_body(id, 3::smallint, redrive_count, attempt_count, clock.text)
       from gone cross join clock where $2
+    on conflict do nothing
 )
 select id from gone`
 

@@ -7,8 +7,12 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// CountCap is how far a count goes before it becomes an estimate or a lower bound.
-const CountCap = 1_000_000
+// CountCap is how far a count goes before it becomes an estimate or a lower bound; TenantCap is how many of a tenant's
+// latest jobs are looked at for those that were sent.
+const (
+	CountCap  = 1_000_000
+	TenantCap = 100_000
+)
 
 // Stats are counts by status and the wait of the oldest due job.
 type Stats struct {
@@ -17,8 +21,10 @@ type Stats struct {
 	Lag       time.Duration
 }
 
-// No count reads more than CountCap entries. What is live and what failed is counted in indexes that hold nothing else;
-// SENT is what remains of the outcomes, whose number is an estimate once it is large.
+// No count reads more than $2 entries, or $3 of a tenant's history. What is live and what failed is counted in indexes that
+// hold nothing else. SENT is nearly all of history: of all tenants it is counted while it is small and estimated by the
+// planner's figure after that; of one it is counted among the tenant's latest jobs, since no index holds it. The clauses
+// on $1 that know nothing of a row are decided once.
 const statsSQL = `
 with live as (
     select count(*) filter (where status = 0) as pending, count(*) filter (where status = 1) as processing, count(*) as total
@@ -27,20 +33,24 @@ with live as (
     select s.status, (select count(*) from (select from @notification_outcomes o
                        where o.status = s.status and o.status <> 2 and ($1::text is null or o.tenant = $1) limit $2) t) as total
       from unnest(array[3, 4, 5]::smallint[]) as s(status)
-), sent as (
-    select count(*) as total
-      from (select from @notification_outcomes o where o.status = 2 and ($1::text is null or o.tenant = $1) limit $2) t
+), history as (
+    select greatest(c.reltuples, 0)::bigint as rows from pg_catalog.pg_class c where c.oid = '@notification_outcomes'::regclass
+), latest as materialized (
+    (select n.id from @notifications n where $1 <> '' and n.tenant = $1 and n.tenant <> '' order by n.id desc limit $3)
+    union all
+    (select n.id from (select n.id, n.tenant from @notifications n where $1 = '' order by n.id desc limit $3) n where n.tenant = '')
 )
 select 0::smallint, pending, total >= $2 from live
 union all select 1::smallint, processing, total >= $2 from live
 union all select status, total, total >= $2 from ended
 union all
 select 2::smallint,
-       case when s.total < $2 or $1::text is not null then s.total
-            else greatest(s.total, (select reltuples::bigint from pg_catalog.pg_class where oid = '@notification_outcomes'::regclass)
-                                   - (select sum(total)::bigint from ended)) end,
-       s.total >= $2
-  from sent s`
+       case when $1::text is not null then (select count(*) from latest l cross join lateral (
+                     select from @notification_outcomes o where o.id = l.id and o.status = 2 offset 0) o)
+            when h.rows < $2 then (select count(*) from (select from @notification_outcomes o where o.status = 2 limit $2) t)
+            else greatest(h.rows - (select sum(total)::bigint from ended), 0) end,
+       case when $1::text is not null then (select count(*) from latest) >= $3 else h.rows >= $2 end
+  from history h`
 
 // One index descent for each channel that has waiting jobs (found by skipping from one to the next) and priority.
 const lagSQL = `
@@ -65,7 +75,7 @@ select coalesce((extract(epoch from max(statement_timestamp() - d.next_attempt_a
 // Stats counts, for one tenant or, if nil, for all.
 func (s *Store) Stats(ctx context.Context, q Querier, tenant *string) (Stats, error) {
 	out := Stats{ByStatus: make(map[int16]int64, 6)}
-	rows, err := q.Query(ctx, s.sql.stats, tenant, CountCap+1)
+	rows, err := q.Query(ctx, s.sql.stats, tenant, CountCap+1, TenantCap+1)
 	if err != nil {
 		return out, err
 	}

@@ -25,9 +25,13 @@ type Querier interface {
 // CONFLICT DO NOTHING end in 40001. It is a statement of the same pipeline, so it costs no round trip.
 const beginSQL = `begin isolation level read committed, read write`
 
-// The planner estimates an array parameter at ten rows and a queue table at whatever it held when it was last analyzed.
-// With the join left to it, a batch of 2,000 turned an index lookup into a hash over the whole table. The hot statements
-// find rows by the index meant, whatever the statistics say; SET LOCAL ends with the transaction, so PgBouncer is fine.
+// The planner estimates an array parameter at ten rows and a queue table at what it held when it was last analyzed, which
+// after a drain is nothing. With the join left to it, a batch of 2,000 turned an index lookup into a hash over the whole
+// table, and a burst after a vacuum into a walk over the queue for each row (39 s for a claim of 1,000). So joins are
+// nested loops over indexes here, and rows are looked up by '= any(array[id])', which can't be turned round: as a join
+// clause that no index of the other side can serve, it leaves only the lookup by primary key. There must be no second
+// index on the queue that has id in it and that such a lookup could use. SET LOCAL ends with the transaction, so
+// PgBouncer is fine.
 const pinSQL = `select set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
        set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true), set_config('jit', 'off', true)`
 
@@ -60,21 +64,22 @@ func pipeline(ctx context.Context, pool *pgxpool.Pool, fill func(b *pgx.Batch)) 
 }
 
 // leave brings a connection out of a failed transaction, or drops it if the server can't write: a primary that became a
-// standby keeps its connections open, and a pool would hand them out for ever.
+// standby keeps its connections open, and a pool would hand them out for ever. It refuses writes with 25006, and to begin
+// a transaction that may write with 0A000.
 func leave(ctx context.Context, conn *pgx.Conn, cause error) {
 	if conn.IsClosed() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	if Code(cause) == "25006" {
+	if code := Code(cause); code == "25006" || code == "0A000" {
 		_ = conn.Close(ctx)
 		return
 	}
 	_, _ = conn.Exec(ctx, `rollback`)
 }
 
-// InTx runs do in a READ COMMITTED transaction of its own.
+// InTx runs do in a READ COMMITTED transaction of its own, with pinned plans.
 func InTx(ctx context.Context, pool *pgxpool.Pool, do func(q Querier) error) error {
 	conn, err := pool.Acquire(ctx)
 	if err != nil {
@@ -85,7 +90,10 @@ func InTx(ctx context.Context, pool *pgxpool.Pool, do func(q Querier) error) err
 	if err != nil {
 		return err
 	}
-	if err = do(tx); err == nil {
+	if _, err = tx.Exec(ctx, pinSQL); err == nil {
+		err = do(tx)
+	}
+	if err == nil {
 		err = tx.Commit(ctx)
 	}
 	if err != nil {
@@ -136,7 +144,7 @@ func Describe(err error) string {
 	case pgconn.Timeout(err):
 		return "database connection timed out"
 	default:
-		return fmt.Sprintf("database connection failed (%T)", errors.Unwrap(err))
+		return fmt.Sprintf("database connection failed (%T)", err)
 	}
 }
 
