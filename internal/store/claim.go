@@ -65,12 +65,16 @@ type Claimed struct {
 // a claim at 519,000 of them). The literal 'status = 0' proves the partial index; the condition on the locked row is
 // checked again on its newest version, so a job that was taken meanwhile is not taken twice.
 //
-// MATERIALIZED keeps the planner from running the LIMIT more than once. '= any(array[…])' is a lookup that no other join
+// MATERIALIZED keeps the planner from running the LIMIT more than once, and OFFSET 0 from asking for each row whether its
+// channel is paused. '= any(array[…])' is a lookup that no other join
 // order can serve: see pinSQL. Rows come back in no order: the caller sorts.
 const claimSQL = `
 with due as materialized (
     select d.id
-      from unnest($1::text[], $2::int[]) with ordinality as l(channel, cap, place)
+      from (select l.channel, l.cap, l.place
+              from unnest($1::text[], $2::int[]) with ordinality as l(channel, cap, place)
+             where not exists (select from @channel_states c where c.channel = l.channel and c.paused_at is not null)
+            offset 0) l
      cross join lateral (
          select d.id
            from unnest($3::int[], $4::smallint[], $5::timestamptz[], $6::uuid[], $7::int[]) as p(lane, priority, low_at, low_id, cap)
@@ -86,7 +90,6 @@ with due as materialized (
                  for update skip locked) d
           where p.lane = l.place
           limit l.cap) d
-     where not exists (select from @channel_states c where c.channel = l.channel and c.paused_at is not null)
 ), claimed as (
     update @notification_queue q
        set status = 1, attempt_count = q.attempt_count + 1, claim_token = $8, locked_by = $9,

@@ -67,9 +67,9 @@ with clock as materialized (
       from gone
 ), event as (
     insert into @outbox_events (id, job_id, status, redrive_count, body)
-    select @event_id(id, 2::smallint, redrive_count), id, 2, redrive_count,
-           @event_body(id, 2::smallint, redrive_count, attempt_count, clock.text)
-      from gone cross join clock where $4
+    select g.event, g.id, 2, g.redrive_count,
+           @event_body(g.event, g.id, 2::smallint, g.attempt_count, clock.text)
+      from (select @event_id(id, 2::smallint, redrive_count) as event, * from gone offset 0) g cross join clock where $4
 )
 select id from gone`
 
@@ -100,9 +100,9 @@ with clock as materialized (
     delete from @rate_limit_reservations r using gone where r.job_id = any(array[gone.id]) and r.booked and gone.class is null
 ), event as (
     insert into @outbox_events (id, job_id, status, redrive_count, body)
-    select @event_id(id, status, redrive_count), id, status, redrive_count,
-           @event_body(id, status, redrive_count, attempt_count::smallint, clock.text)
-      from gone cross join clock where $10
+    select g.event, g.id, g.status, g.redrive_count,
+           @event_body(g.event, g.id, g.status, g.attempt_count::smallint, clock.text)
+      from (select @event_id(id, status, redrive_count) as event, * from gone offset 0) g cross join clock where $10
 )
 select id from gone`
 

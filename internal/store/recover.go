@@ -57,9 +57,9 @@ with clock as materialized (
       from gone
 ), event as (
     insert into @outbox_events (id, job_id, status, redrive_count, body)
-    select @event_id(id, 4::smallint, redrive_count), id, 4, redrive_count,
-           @event_body(id, 4::smallint, redrive_count, attempt_count, clock.text)
-      from gone cross join clock where $2
+    select g.event, g.id, 4, g.redrive_count,
+           @event_body(g.event, g.id, 4::smallint, g.attempt_count, clock.text)
+      from (select @event_id(id, 4::smallint, redrive_count) as event, * from gone offset 0) g cross join clock where $2
     on conflict do nothing
 )
 select id, 0::smallint, '' from back
@@ -131,9 +131,9 @@ with clock as materialized (
     delete from @rate_limit_reservations r using gone where r.job_id = any(array[gone.id]) and r.booked
 ), event as (
     insert into @outbox_events (id, job_id, status, redrive_count, body)
-    select @event_id(id, 3::smallint, redrive_count), id, 3, redrive_count,
-           @event_body(id, 3::smallint, redrive_count, attempt_count, clock.text)
-      from gone cross join clock where $2
+    select g.event, g.id, 3, g.redrive_count,
+           @event_body(g.event, g.id, 3::smallint, g.attempt_count, clock.text)
+      from (select @event_id(id, 3::smallint, redrive_count) as event, * from gone offset 0) g cross join clock where $2
     on conflict do nothing
 )
 select id from gone`
