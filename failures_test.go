@@ -131,7 +131,7 @@ func TestJobReclaimedWhileItWaitedIsSkipped(t *testing.T) {
 	cfg.ID, cfg.Concurrency, cfg.BatchSize, cfg.RecoveryInterval = "first", 1, 2, time.Hour
 	// By its own clock the lease is soon too short for another delivery, so the start has to ask.
 	cfg.Lease = 5 * time.Second
-	cfg.Providers["EMAIL"] = notifyq.ProviderConfig{Provider: c, Timeout: 4990 * time.Millisecond}
+	cfg.Providers["EMAIL"] = notifyq.ProviderConfig{Provider: c, Timeout: 4900 * time.Millisecond}
 	ids := b.scheduleMany(2)
 	b.start(cfg)
 	running := c.next(t).Key
@@ -147,6 +147,7 @@ func TestJobReclaimedWhileItWaitedIsSkipped(t *testing.T) {
 	b.start(taken)
 	b.expireLeases(waits)
 	b.await(waits, notifyq.StatusSent)
+	<-time.After(100 * time.Millisecond) // a start needs 4,925 ms of the lease
 	answerAll(t, answers, 1, nil)
 	b.logs.awaitJob(t, "job.claim_lost", waits)
 	require.Equal(t, 1, c.times()[running])

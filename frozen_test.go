@@ -45,3 +45,18 @@ func TestFrozenAdmissionHoldsUpOnlyItsRecipients(t *testing.T) {
 		require.Equal(t, 1, b.job(id).AttemptCount, "waiting used no attempt")
 	}
 }
+
+// What the limit sends back leaves places, which are filled at once and not a batch a poll: others wait behind it.
+func TestBacklogOverItsLimitIsPutAsideWithoutWaitingForPolls(t *testing.T) {
+	t.Parallel()
+	b := newWorkerBundle(t)
+	c := accepting()
+	cfg := b.config(c)
+	cfg.RateLimits = []notifyq.RateLimit{{Max: 2, Window: time.Hour}}
+	cfg.PollInterval, cfg.BatchSize, cfg.Concurrency = time.Hour, 20, 2
+	b.scheduleMany(200, func(n *notifyq.Notification) { n.Recipient = "hot@example.test" })
+	behind := b.schedule(func(n *notifyq.Notification) { n.Recipient = "other@example.test" })
+	b.start(cfg)
+	b.await(behind, notifyq.StatusSent)
+	b.awaitCount(notifyq.StatusSent, 3)
+}

@@ -27,8 +27,8 @@ var ErrDrainTimeout = errors.New("the worker did not drain in time")
 // ProviderConfig is how one channel is delivered.
 type ProviderConfig struct {
 	Provider Provider
-	// Timeout bounds one delivery. Default 10 s; it must be shorter than the worker's Lease, since a call that outlived
-	// its lease could be made twice at once.
+	// Timeout bounds one delivery. Default 10 s; it must be at least 100 ms shorter than the worker's Lease, since a call
+	// that outlived its lease could be made twice at once.
 	Timeout time.Duration
 	// Concurrency is how many deliveries of this channel run at once. Default and at most the worker's.
 	Concurrency int
@@ -88,6 +88,9 @@ type WorkerConfig struct {
 	// firstPause replaces the first pause of a misconfigured provider in tests.
 	firstPause time.Duration
 }
+
+// leaseMargin is what a lease must have beside a delivery: time to be claimed or renewed in.
+const leaseMargin = 100 * time.Millisecond
 
 // Pauses of a provider that answers Misconfigured: the first, and the longest they grow to.
 const (
@@ -213,8 +216,8 @@ func (cfg *WorkerConfig) validateProviders() error {
 		switch {
 		case p.Provider == nil:
 			return invalid(field("Provider"), "must not be nil")
-		case p.Timeout < time.Millisecond || p.Timeout >= cfg.Lease:
-			return invalid(field("Timeout"), fmt.Sprintf("must be at least 1ms and shorter than the Lease (%v)", cfg.Lease))
+		case p.Timeout < time.Millisecond || p.Timeout > cfg.Lease-leaseMargin:
+			return invalid(field("Timeout"), fmt.Sprintf("must be at least 1ms and %v shorter than the Lease (%v)", leaseMargin, cfg.Lease))
 		case p.Concurrency < 1 || p.Concurrency > cfg.Concurrency:
 			return invalid(field("Concurrency"), fmt.Sprintf("must be between 1 and the worker's (%d)", cfg.Concurrency))
 		case p.RatePerSecond != 0 && !(p.RatePerSecond >= 0.001 && p.RatePerSecond <= 1e6):

@@ -213,6 +213,7 @@ func (c *claimer) took(jobs []*Job, t taking) (again bool) {
 			last[l][j.Priority] = m
 		}
 	}
+	now := time.Now()
 	c.e.board.mu.Lock()
 	defer c.e.board.mu.Unlock()
 	c.short = true
@@ -235,6 +236,10 @@ func (c *claimer) took(jobs []*Job, t taking) (again bool) {
 				l.marks[p] = m
 			}
 		}
+	}
+	for _, l := range c.e.board.lanes {
+		_, asked := t.caps[l]
+		again = again || (!asked && l.wants(now)) // there was no place to ask for it
 	}
 	return again
 }

@@ -22,6 +22,7 @@ package engine
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -120,8 +121,10 @@ type Engine struct {
 	deliveries context.Context
 	// calls is what ends database calls when the time of the drain is over.
 	calls context.Context
-	// callTimeout bounds every database call.
+	// callTimeout bounds every database call but those of housekeeping.
 	callTimeout time.Duration
+	// housekeeping is held during its calls, so that one of the two connections is always left to claims and outcomes.
+	housekeeping sync.Mutex
 }
 
 // New builds an engine; Run starts it.
@@ -220,16 +223,7 @@ const recordGrace = 2 * time.Second
 // call is a context for one database call. It isn't ended by the stop, only by the end of the drain: a claim or a record
 // whose answer is not awaited would leave its rows to their leases.
 func (e *Engine) call(ctx context.Context) (context.Context, context.CancelFunc) {
-	return e.callWithin(ctx, e.callTimeout)
-}
-
-// longCall is for housekeeping, which has to get through however many dead entries a held snapshot keeps in its way.
-func (e *Engine) longCall(ctx context.Context) (context.Context, context.CancelFunc) {
-	return e.callWithin(ctx, 2*time.Minute)
-}
-
-func (e *Engine) callWithin(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
-	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
+	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.callTimeout)
 	stop := context.AfterFunc(e.calls, cancel)
 	return call, func() { stop(); cancel() }
 }

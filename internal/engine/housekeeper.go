@@ -17,6 +17,9 @@ const (
 	pruneSteps        = 200
 	pruneEvery        = time.Minute
 	pruneFromStart    = time.Hour
+	// A step has to get through however many dead entries a held snapshot keeps in its way. It ends with a stop, since
+	// nothing in memory depends on its answer.
+	housekeepingTimeout = 2 * time.Minute
 )
 
 // housekeep recovers expired claims and ends jobs whose time is over; prune, beside it, removes what is old. Every worker
@@ -65,9 +68,14 @@ func (e *Engine) expire(ctx context.Context) {
 // repeat runs steps while there is more to do. A failure ends this run; the next one comes anyway.
 func (e *Engine) repeat(ctx context.Context, failure string, step func(ctx context.Context) (more bool, err error)) {
 	for ctx.Err() == nil {
-		call, cancel := e.longCall(ctx)
+		e.housekeeping.Lock()
+		call, cancel := context.WithTimeout(ctx, housekeepingTimeout)
 		more, err := step(call)
 		cancel()
+		e.housekeeping.Unlock()
+		if ctx.Err() != nil {
+			return
+		}
 		if err != nil {
 			e.log.Warn(failure, "error", store.Describe(err))
 			return

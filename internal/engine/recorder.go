@@ -133,6 +133,7 @@ func (r *recorder) write(ctx context.Context, batch []outcome, uncertain bool) {
 			r.conclude(batch, held, uncertain)
 			return
 		case store.IsDataError(err):
+			r.e.board.stall(false) // the database answers
 			r.split(ctx, batch, uncertain, err)
 			return
 		case store.MayRepeat(err) && failures < 3:

@@ -4,7 +4,7 @@ import "time"
 
 // share is what a channel has of the worker: a part of the batch and a slot that no other channel can take, so that a
 // provider that hangs holds up only its own channel, and the most it may have. Beyond its own part it takes what all
-// leave over. With fewer places than channels nothing can be set aside.
+// leave over. With fewer places than channels nothing can be set aside, and they take turns.
 type share struct {
 	holdLeast, holdMost int // claimed jobs
 	runLeast, runMost   int // deliveries at once
@@ -76,7 +76,7 @@ func (b *board) divide(now time.Time) map[*lane]int {
 			continue
 		}
 		wanting = append(wanting, l)
-		if l.busy {
+		if l.busy || l.share.holdLeast == 0 {
 			busy = append(busy, l)
 		}
 	}
@@ -88,7 +88,8 @@ func (b *board) divide(now time.Time) map[*lane]int {
 		caps[l] = l.unheld()
 	}
 	for i, l := range busy {
-		extra := max(0, spare) / (len(busy) - i)
+		left := len(busy) - i
+		extra := (max(0, spare) + left - 1) / left // rounded up: the lanes that started longest ago come first
 		extra = min(extra, l.share.holdMost-l.held-caps[l])
 		caps[l] += extra
 		spare -= extra

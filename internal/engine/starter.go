@@ -158,6 +158,7 @@ func (s *starter) present(jobs []*Job) []*Job {
 // clear brings jobs to their start, or back to the queue with their attempts refunded: nothing has reached a provider
 // yet. It tells whether the database answered.
 func (s *starter) clear(ctx context.Context, jobs []*Job) bool {
+	defer s.e.board.nudge() // what goes back leaves places
 	defer s.e.startRunners()
 	jobs, err := s.withLease(ctx, jobs)
 	if err == nil {

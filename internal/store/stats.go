@@ -21,14 +21,18 @@ type Stats struct {
 	Lag       time.Duration
 }
 
-// No count reads more than $2 entries, or $3 of a tenant's history. What is live and what failed is counted in indexes that
-// hold nothing else. SENT is nearly all of history: of all tenants it is counted while it is small and estimated by the
+// No count reads more than $2 entries, or $3 of a tenant's history. What is live and what failed is counted where there is
+// nothing else. SENT is nearly all of history: of all tenants it is counted while it is small and estimated by the
 // planner's figure after that; of one it is counted among the tenant's latest jobs, since no index holds it. The clauses
 // on $1 that know nothing of a row are decided once.
 const statsSQL = `
-with live as (
-    select count(*) filter (where status = 0) as pending, count(*) filter (where status = 1) as processing, count(*) as total
-      from (select status from @notification_queue where $1::text is null or tenant = $1 limit $2) t
+with looked as (
+    select (select count(*) from (select from @notification_queue limit $2) t) >= $2 as at_all_live,
+           (select count(*) from (select from @notifications where $1 = '' limit $3) t) >= $3 as at_all_asked
+), live as (
+    select count(*) filter (where status = 0) as pending, count(*) filter (where status = 1) as processing
+      from (select q.status, q.tenant from @notification_queue q limit $2) t
+     where $1::text is null or t.tenant = $1
 ), ended as (
     select s.status, (select count(*) from (select from @notification_outcomes o
                        where o.status = s.status and o.status <> 2 and ($1::text is null or o.tenant = $1) limit $2) t) as total
@@ -40,17 +44,21 @@ with live as (
     union all
     (select n.id from (select n.id, n.tenant from @notifications n where $1 = '' order by n.id desc limit $3) n where n.tenant = '')
 )
-select 0::smallint, pending, total >= $2 from live
-union all select 1::smallint, processing, total >= $2 from live
+select 0::smallint, pending, at_all_live from live, looked
+union all select 1::smallint, processing, at_all_live from live, looked
 union all select status, total, total >= $2 from ended
 union all
 select 2::smallint,
        case when $1::text is not null then (select count(*) from latest l cross join lateral (
                      select from @notification_outcomes o where o.id = l.id and o.status = 2 offset 0) o)
-            when h.rows < $2 then (select count(*) from (select from @notification_outcomes o where o.status = 2 limit $2) t)
+            when h.rows < $2 then c.counted
             else greatest(h.rows - (select sum(total)::bigint from ended), 0) end,
-       case when $1::text is not null then (select count(*) from latest) >= $3 else h.rows >= $2 end
-  from history h`
+       case when $1::text is not null then (select count(*) from latest) >= $3 or at_all_asked else h.rows >= $2 or c.counted >= $2 end
+  from looked
+ cross join history h
+ cross join lateral (
+     select count(*) as counted
+       from (select from @notification_outcomes o where $1::text is null and h.rows < $2 and o.status = 2 limit $2) t) c`
 
 // One index descent for each channel that has waiting jobs (found by skipping from one to the next) and priority.
 const lagSQL = `
