@@ -158,7 +158,7 @@ func (e *Engine) Run(ctx context.Context) (stuck []uuid.UUID, unrecorded int) {
 
 	back, stopBack := context.WithCancel(context.WithoutCancel(ctx)) // what must outlive the deliveries
 	defer stopBack()
-	var behind, front errgroup.Group
+	var behind, front, chores errgroup.Group
 	run := func(g *errgroup.Group, ctx context.Context, loop func(context.Context)) {
 		g.Go(func() error { loop(ctx); return nil })
 	}
@@ -167,8 +167,8 @@ func (e *Engine) Run(ctx context.Context) (stuck []uuid.UUID, unrecorded int) {
 	run(&behind, back, e.watch)
 	run(&front, ctx, e.claimer.loop)
 	run(&front, ctx, e.starter.loop)
-	run(&front, ctx, e.housekeep)
-	run(&front, ctx, e.prune)
+	run(&chores, ctx, e.housekeep)
+	run(&chores, ctx, e.prune)
 
 	e.log.Info("worker.started", "channels", len(e.cfg.Lanes), "concurrency", e.cfg.Concurrency, "batchSize", e.cfg.BatchSize)
 	<-ctx.Done()
@@ -178,11 +178,12 @@ func (e *Engine) Run(ctx context.Context) (stuck []uuid.UUID, unrecorded int) {
 	defer time.AfterFunc(e.cfg.ShutdownTimeout+recordGrace, endCalls).Stop()
 	waiting, active := e.board.drain()
 	e.log.Info("worker.draining", "waiting", waiting, "running", active)
-	_ = front.Wait() // no claim, admission or recovery is in progress any more
+	_ = front.Wait() // no claim or admission is in progress any more
 	e.releaseWaiting()
 	stuck = e.awaitRunning(deadline)
 	endDeliveries(e.cfg.GivenUp)
 	unrecorded = e.recorder.drain(deadline.Add(recordGrace))
+	_ = chores.Wait() // a recovery in progress is waited for, but nothing has waited for it
 	stopBack()
 	_ = behind.Wait()
 	e.log.Info("worker.drained", "stuck", len(stuck), "unrecorded", unrecorded, "durationMs", time.Since(began).Milliseconds())
@@ -223,7 +224,11 @@ const recordGrace = 2 * time.Second
 // call is a context for one database call. It isn't ended by the stop, only by the end of the drain: a claim or a record
 // whose answer is not awaited would leave its rows to their leases.
 func (e *Engine) call(ctx context.Context) (context.Context, context.CancelFunc) {
-	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.callTimeout)
+	return e.callWithin(ctx, e.callTimeout)
+}
+
+func (e *Engine) callWithin(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	stop := context.AfterFunc(e.calls, cancel)
 	return call, func() { stop(); cancel() }
 }

@@ -17,8 +17,7 @@ const (
 	pruneSteps        = 200
 	pruneEvery        = time.Minute
 	pruneFromStart    = time.Hour
-	// A step has to get through however many dead entries a held snapshot keeps in its way. It ends with a stop, since
-	// nothing in memory depends on its answer.
+	// A step has to get through however many dead entries a held snapshot keeps in its way.
 	housekeepingTimeout = 2 * time.Minute
 )
 
@@ -69,13 +68,10 @@ func (e *Engine) expire(ctx context.Context) {
 func (e *Engine) repeat(ctx context.Context, failure string, step func(ctx context.Context) (more bool, err error)) {
 	for ctx.Err() == nil {
 		e.housekeeping.Lock()
-		call, cancel := context.WithTimeout(ctx, housekeepingTimeout)
+		call, cancel := e.callWithin(ctx, housekeepingTimeout)
 		more, err := step(call)
 		cancel()
 		e.housekeeping.Unlock()
-		if ctx.Err() != nil {
-			return
-		}
 		if err != nil {
 			e.log.Warn(failure, "error", store.Describe(err))
 			return
