@@ -35,7 +35,6 @@ type board struct {
 // lane is one channel's part of the board.
 type lane struct {
 	LaneConfig
-	place     int
 	share     share
 	needLease time.Duration
 
@@ -71,10 +70,9 @@ func newBoard(cfg Config) *board {
 		busy:        make(chan struct{}, 1),
 		idle:        make(chan struct{}),
 	}
-	for i, lc := range cfg.Lanes {
+	for _, lc := range cfg.Lanes {
 		l := &lane{
 			LaneConfig: lc,
-			place:      i,
 			share:      newShare(cfg, lc),
 			needLease:  lc.Timeout + startMargin(cfg.Lease, lc.Timeout),
 			more:       true,

@@ -32,9 +32,6 @@ func New(schema string, guards Guards) *Store {
 	return s
 }
 
-// Schema is the schema's name.
-func (s *Store) Schema() string { return s.schema }
-
 // statements are the texts that differ by schema or guard.
 type statements struct {
 	insert, readBack, jobs, jobByKey, attempts    string
