@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/notifyq/notifyq/internal/store"
+	"github.com/notifyq/notifyq/internal/timing"
 )
 
 // board holds every claimed job and decides which may be claimed and started next. How channels share it is in share.go.
@@ -227,7 +228,7 @@ func (b *board) finishStarting(j *Job) {
 // overdue lists running jobs that should have returned a while ago.
 func (b *board) overdue(now time.Time, grace func(*lane) time.Duration) []*Job {
 	return b.pick(func(j *Job) bool {
-		return j.state == running && elapsed(j.startedAt, now) > j.lane.Timeout+grace(j.lane)
+		return j.state == running && timing.Elapsed(j.startedAt, now) > j.lane.Timeout+grace(j.lane)
 	})
 }
 

@@ -6,6 +6,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
+
+	"github.com/notifyq/notifyq/internal/timing"
 )
 
 func boardOf(concurrency, batch int, lanes ...LaneConfig) *board {
@@ -109,22 +111,14 @@ func TestPausesDoubleUpToTheirBound(t *testing.T) {
 	require.Equal(t, 5*time.Minute, p.begin(now, 1))
 }
 
-func TestDatabaseBackoffIsBoundedAndNeverZero(t *testing.T) {
-	t.Parallel()
-	for n := 1; n < 1000; n++ {
-		require.GreaterOrEqual(t, backoff(n, 0), 50*time.Millisecond)
-		require.LessOrEqual(t, backoff(n, 1), 5*time.Second)
-	}
-}
-
 // C33, C38: the monotonic clock may stand still while the machine sleeps, the wall clock may be set back.
 func TestElapsedTakesTheClockThatHasRunFurther(t *testing.T) {
 	t.Parallel()
 	from := time.Now()
 	slept := from.Round(0).Add(time.Hour) // without a monotonic part: the wall says an hour
-	require.Equal(t, time.Hour, elapsed(from, slept))
+	require.Equal(t, time.Hour, timing.Elapsed(from, slept))
 	to := from.Add(time.Minute)
-	require.Equal(t, time.Minute, elapsed(from, to))
+	require.Equal(t, time.Minute, timing.Elapsed(from, to))
 	j := jobOf("A", 2)
 	j.lane = &lane{needLease: 30 * time.Second}
 	require.False(t, j.needsStarter(false, time.Now()))

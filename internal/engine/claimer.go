@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/notifyq/notifyq/internal/store"
+	"github.com/notifyq/notifyq/internal/timing"
 )
 
 // claimer takes due jobs from the queue onto the board.
@@ -23,16 +24,10 @@ type claimer struct {
 	bookings chan time.Time // when deferred jobs fall due; dropped when full, since polling finds them too
 
 	short      bool
-	lastFull   time.Time // when the last look from the beginning ended
-	fullTook   time.Duration
+	look       timing.FullLook
 	failures   int
 	retryAfter time.Time
 }
-
-const (
-	fullLookEvery = time.Second
-	fullLookShare = 10 // at most one part in so many of the time
-)
 
 func newClaimer(e *Engine) *claimer {
 	return &claimer{e: e, short: true, bookings: make(chan time.Time, 64)}
@@ -51,7 +46,7 @@ func (c *claimer) loop(ctx context.Context) {
 			continue
 		case <-poll.C:
 			c.e.board.wantMore()
-			poll.Reset(jitter(c.e.cfg.PollInterval, c.e.cfg.Random()))
+			poll.Reset(timing.Jitter(c.e.cfg.PollInterval, c.e.cfg.Random()))
 		case <-c.alarm.ring():
 			c.alarm.rang(time.Now())
 			c.e.board.wantMore()
@@ -66,11 +61,6 @@ func (c *claimer) loop(ctx context.Context) {
 	}
 }
 
-// jitter is d give or take a tenth, so that workers that started together do not poll together.
-func jitter(d time.Duration, random float64) time.Duration {
-	return d + time.Duration((random-0.5)*0.2*float64(d))
-}
-
 // step makes one claim if there is room and reason for one, starts what it can, and tells whether to go on.
 func (c *claimer) step(ctx context.Context) bool {
 	now := time.Now()
@@ -82,7 +72,7 @@ func (c *claimer) step(ctx context.Context) bool {
 	if len(caps) == 0 {
 		return false
 	}
-	t := taking{full: c.fullLook(now), caps: caps, reserved: make(map[*lane]int, len(caps))}
+	t := taking{full: c.look.Due(now, c.short), caps: caps, reserved: make(map[*lane]int, len(caps))}
 	jobs, err := c.claim(ctx, c.lanes(t), t.full)
 	if err != nil {
 		c.e.board.untried(caps)
@@ -101,24 +91,10 @@ func (c *claimer) step(ctx context.Context) bool {
 
 func (c *claimer) failed(err error) {
 	c.failures++
-	wait := backoff(c.failures, c.e.cfg.Random())
+	wait := timing.Backoff(c.failures, c.e.cfg.Random())
 	c.retryAfter = time.Now().Add(wait)
 	c.alarm.set(c.retryAfter)
 	c.e.log.Warn("worker.poll_failed", "error", store.Describe(err), "retryInMs", wait.Milliseconds())
-}
-
-// backoff is the wait after the nth failure of the database in a row: up to 5 s, half of it random.
-func backoff(n int, random float64) time.Duration {
-	d := min(100*time.Millisecond<<min(n-1, 10), 5*time.Second)
-	return d/2 + time.Duration(random*float64(d)/2)
-}
-
-// fullLook decides whether this claim starts from the beginning.
-func (c *claimer) fullLook(now time.Time) bool {
-	if !c.short && now.Sub(c.lastFull) < fullLookEvery {
-		return false
-	}
-	return now.Sub(c.lastFull) >= (fullLookShare-1)*c.fullTook
 }
 
 // taking is how a claim is made.
@@ -184,8 +160,7 @@ func (c *claimer) claim(ctx context.Context, lanes []store.Lane, full bool) ([]*
 		return nil, err
 	}
 	if full {
-		c.lastFull = time.Now()
-		c.fullTook = c.lastFull.Sub(sent)
+		c.look.Took(sent)
 	}
 	all := make([]Job, len(rows))
 	jobs := make([]*Job, len(rows))

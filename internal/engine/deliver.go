@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"runtime/debug"
 	"time"
+
+	"github.com/notifyq/notifyq/internal/timing"
 )
 
 // abandonGrace is how long a call may run on after its context has ended before it is given up. It is well inside the
@@ -26,7 +28,7 @@ func (e *Engine) runOne(j *Job) *Job {
 		if !j.settle() {
 			return nil
 		}
-		e.recorder.add(outcome{job: j, kind: overdue})
+		e.recorder.Add(outcome{job: j, kind: overdue})
 		return e.following(j)
 	}
 	return e.conclude(j, e.attempt(j))
@@ -101,7 +103,7 @@ func (e *Engine) judge(j *Job, r Result) {
 	if r.Class != ClassMisconfigured {
 		e.board.healthy(j)
 	}
-	e.recorder.add(o)
+	e.recorder.Add(o)
 }
 
 // misconfigured leaves the channel's provider alone for a while and hands back what waits for it.
@@ -117,7 +119,7 @@ func (e *Engine) misconfigured(j *Job) {
 // handBack releases jobs that waited and hold no slot.
 func (e *Engine) handBack(jobs []*Job, why string) {
 	for _, j := range jobs {
-		e.recorder.add(outcome{job: j, kind: released, why: why})
+		e.recorder.Add(outcome{job: j, kind: released, why: why})
 	}
 }
 
@@ -134,7 +136,7 @@ func (e *Engine) watch(ctx context.Context) {
 		case <-e.board.busy:
 		}
 		for e.board.anyActive() && ctx.Err() == nil {
-			sleep(ctx, watchEvery)
+			timing.Sleep(ctx, watchEvery)
 			e.giveUpOverdue()
 		}
 	}
@@ -147,7 +149,7 @@ func (e *Engine) giveUpOverdue() {
 			continue
 		}
 		e.log.Error("provider.stuck", "jobId", j.ID, "channel", j.Channel, "attempt", j.AttemptCount,
-			"durationMs", elapsed(j.startedAt, now).Milliseconds())
+			"durationMs", timing.Elapsed(j.startedAt, now).Milliseconds())
 		e.judge(j, Result{Class: ClassTimeout, Error: "the provider did not return in time"})
 		e.handBack(e.board.abandon(j), "provider stuck")
 		e.startRunners()

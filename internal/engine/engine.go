@@ -162,7 +162,7 @@ func (e *Engine) Run(ctx context.Context) (stuck []uuid.UUID, unrecorded int) {
 	run := func(g *errgroup.Group, ctx context.Context, loop func(context.Context)) {
 		g.Go(func() error { loop(ctx); return nil })
 	}
-	run(&behind, back, e.recorder.loop)
+	run(&behind, back, e.recorder.Loop)
 	run(&behind, back, e.keeper.loop)
 	run(&behind, back, e.watch)
 	run(&front, ctx, e.claimer.loop)
@@ -182,7 +182,7 @@ func (e *Engine) Run(ctx context.Context) (stuck []uuid.UUID, unrecorded int) {
 	e.releaseWaiting()
 	stuck = e.awaitRunning(deadline)
 	endDeliveries(e.cfg.GivenUp)
-	unrecorded = e.recorder.drain(deadline.Add(recordGrace))
+	unrecorded = e.recorder.Drain(deadline.Add(recordGrace))
 	_ = chores.Wait() // a recovery in progress is waited for, but nothing has waited for it
 	stopBack()
 	_ = behind.Wait()
@@ -193,7 +193,7 @@ func (e *Engine) Run(ctx context.Context) (stuck []uuid.UUID, unrecorded int) {
 // releaseWaiting hands back what was claimed and not started.
 func (e *Engine) releaseWaiting() {
 	for _, j := range e.board.takeWaiting() {
-		e.recorder.add(outcome{job: j, kind: released, why: "shutdown"})
+		e.recorder.Add(outcome{job: j, kind: released, why: "shutdown"})
 	}
 }
 

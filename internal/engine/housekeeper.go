@@ -7,16 +7,14 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/notifyq/notifyq/internal/pruning"
 	"github.com/notifyq/notifyq/internal/store"
+	"github.com/notifyq/notifyq/internal/timing"
 )
 
 // Bounds of one step of housekeeping, and of what one run may do before the next worker's turn.
 const (
 	housekeepingBatch = 500
-	pruneBatch        = 1000
-	pruneSteps        = 200
-	pruneEvery        = time.Minute
-	pruneFromStart    = time.Hour
 	// A step has to get through however many dead entries a held snapshot keeps in its way.
 	housekeepingTimeout = 2 * time.Minute
 )
@@ -27,10 +25,10 @@ const (
 func (e *Engine) housekeep(ctx context.Context) {
 	wait := time.Duration(0)
 	for {
-		if sleep(ctx, wait); ctx.Err() != nil {
+		if timing.Sleep(ctx, wait); ctx.Err() != nil {
 			return
 		}
-		wait = jitter(e.cfg.RecoveryInterval, e.cfg.Random())
+		wait = timing.Jitter(e.cfg.RecoveryInterval, e.cfg.Random())
 		e.recover(ctx)
 		e.expire(ctx)
 	}
@@ -67,11 +65,11 @@ func (e *Engine) expire(ctx context.Context) {
 // repeat runs steps while there is more to do. A failure ends this run; the next one comes anyway.
 func (e *Engine) repeat(ctx context.Context, failure string, step func(ctx context.Context) (more bool, err error)) {
 	for ctx.Err() == nil {
-		e.housekeeping.Lock()
-		call, cancel := e.callWithin(ctx, housekeepingTimeout)
-		more, err := step(call)
-		cancel()
-		e.housekeeping.Unlock()
+		var more bool
+		err := e.chore(ctx, func(ctx context.Context) (err error) {
+			more, err = step(ctx)
+			return err
+		})
 		if err != nil {
 			e.log.Warn(failure, "error", store.Describe(err))
 			return
@@ -82,66 +80,31 @@ func (e *Engine) repeat(ctx context.Context, failure string, step func(ctx conte
 	}
 }
 
-// prune removes old rows, a bounded number of steps at a time, and goes on at once while there are more.
+// prune removes old rows.
 func (e *Engine) prune(ctx context.Context) {
-	var p pruner
-	for {
-		wait := jitter(pruneEvery, e.cfg.Random())
-		if p.run(ctx, e) {
-			wait = 0
+	var tables []pruning.Table
+	add := func(name string, keep time.Duration, step func(context.Context, *pgxpool.Pool, uuid.UUID, time.Duration, int) (store.Pruned, error)) {
+		if keep > 0 {
+			tables = append(tables, pruning.Table{Name: name, Step: func(ctx context.Context, after uuid.UUID, limit int) (store.Pruned, error) {
+				return step(ctx, e.cfg.Pool, after, keep, limit)
+			}})
 		}
-		if sleep(ctx, wait); ctx.Err() != nil {
-			return
-		}
-	}
-}
-
-// pruner walks three tables by id, from where it was to where it may delete, and from the start again once an hour.
-type pruner struct {
-	start time.Time
-	marks [3]uuid.UUID
-}
-
-type pruneStep func(ctx context.Context, pool *pgxpool.Pool, after uuid.UUID, keep time.Duration, limit int) (store.Pruned, error)
-
-// run makes one pass and tells whether there was more to do than it did.
-func (p *pruner) run(ctx context.Context, e *Engine) (more bool) {
-	if now := time.Now(); now.Sub(p.start) > pruneFromStart {
-		p.start, p.marks = now, [3]uuid.UUID{}
 	}
 	if e.cfg.Limits != nil {
-		more = p.walk(ctx, e, 0, 2*e.limitWindow(), e.cfg.Store.PruneSlots) || more
+		add("reservations", 2*e.limitWindow(), e.cfg.Store.PruneSlots)
 	}
-	if e.cfg.Retention > 0 {
-		more = p.walk(ctx, e, 1, e.cfg.Retention, e.cfg.Store.PruneJobs) || more
-	}
-	if e.cfg.EventRetention > 0 {
-		more = p.walk(ctx, e, 2, e.cfg.EventRetention, e.cfg.Store.PruneEvents) || more
-	}
-	return more
+	add("jobs", e.cfg.Retention, e.cfg.Store.PruneJobs)
+	add("events", e.cfg.EventRetention, e.cfg.Store.PruneEvents)
+	pruning.Loop(ctx, pruning.Config{Tables: tables, Call: e.chore, Logger: e.log, Random: e.cfg.Random})
 }
 
-// walk goes on from the table's mark for a bounded number of steps.
-func (p *pruner) walk(ctx context.Context, e *Engine, table int, keep time.Duration, step pruneStep) (more bool) {
-	deleted, steps := 0, 0
-	e.repeat(ctx, "worker.prune_failed", func(ctx context.Context) (bool, error) {
-		done, err := step(ctx, e.cfg.Pool, p.marks[table], keep, pruneBatch)
-		if err != nil {
-			more = false
-			return false, err
-		}
-		if done.Read > 0 {
-			p.marks[table] = done.Last
-		}
-		deleted += done.Deleted
-		steps++
-		more = done.Read == pruneBatch
-		return more && steps < pruneSteps, nil
-	})
-	if deleted > 0 {
-		e.log.Info("housekeeping.pruned", "table", [...]string{"reservations", "jobs", "events"}[table], "rows", deleted)
-	}
-	return more
+// chore makes one call of housekeeping.
+func (e *Engine) chore(ctx context.Context, call func(ctx context.Context) error) error {
+	e.housekeeping.Lock()
+	defer e.housekeeping.Unlock()
+	ctx, cancel := e.callWithin(ctx, housekeepingTimeout)
+	defer cancel()
+	return call(ctx)
 }
 
 // limitWindow is the longest window of the limits.

@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/notifyq/notifyq/internal/store"
+	"github.com/notifyq/notifyq/internal/timing"
 )
 
 // Job is one claimed job in memory.
@@ -56,15 +57,11 @@ func (j *Job) begin(now time.Time) {
 }
 
 // leaseLeft is how long nobody else can own the job, seen from now.
-func (j *Job) leaseLeft(now time.Time) time.Duration { return j.leaseFor - elapsed(j.leaseFrom, now) }
+func (j *Job) leaseLeft(now time.Time) time.Duration {
+	return j.leaseFor - timing.Elapsed(j.leaseFrom, now)
+}
 
 // expired tells whether the notification's own time is over.
 func (j *Job) expired(now time.Time) bool {
-	return j.ExpiresIn != 0 && elapsed(j.claimedAt, now) >= j.ExpiresIn
-}
-
-// elapsed is the larger of what the monotonic clock and the wall clock say has passed: the monotonic one may stand still
-// while the machine sleeps, the wall clock may be set back.
-func elapsed(from, to time.Time) time.Duration {
-	return max(to.Sub(from), to.Round(0).Sub(from.Round(0)))
+	return j.ExpiresIn != 0 && timing.Elapsed(j.claimedAt, now) >= j.ExpiresIn
 }

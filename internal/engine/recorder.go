@@ -2,31 +2,20 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"log/slog"
-	"sync"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/notifyq/notifyq/internal/store"
+	"github.com/notifyq/notifyq/internal/timing"
+	"github.com/notifyq/notifyq/internal/writeback"
 )
 
-// recorder writes outcomes. Batches form by themselves: it writes what has arrived as soon as the write before has
-// returned, never after a timer, so one job a second is recorded at once and 40,000 a second share their commits.
-//
-// What it can't write it keeps, with the leases renewed and claiming stopped, until the database is back.
+// recorder writes outcomes; see package writeback. While it can't, the leases of what it keeps are renewed, and claiming
+// stops.
 type recorder struct {
-	e       *Engine
-	mu      sync.Mutex
-	queue   []outcome
-	pending int // queued and being written
-	empty   chan struct{}
-	signal  chan struct{}
+	*writeback.Writer[outcome]
+	e *Engine
 }
-
-// recordBatch bounds one write. Twice as many made the planner leave the index once; see store.pinned.
-const recordBatch = 1000
 
 // outcome is how one claim is to end.
 type outcome struct {
@@ -49,153 +38,47 @@ const (
 )
 
 func newRecorder(e *Engine) *recorder {
-	return &recorder{e: e, signal: make(chan struct{}, 1)}
+	r := &recorder{e: e}
+	r.Writer = writeback.New(writeback.Config[outcome]{
+		Write: r.record, Done: r.conclude, Strip: stripped, Refused: r.refused, Waiting: r.rest, Answered: r.answered,
+		Random: e.cfg.Random,
+	})
+	return r
 }
 
-func (r *recorder) add(o outcome) {
-	r.mu.Lock()
-	r.queue = append(r.queue, o)
-	r.pending++
-	r.mu.Unlock()
-	select {
-	case r.signal <- struct{}{}:
-	default:
-	}
-}
-
-func (r *recorder) take() []outcome {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	n := min(len(r.queue), recordBatch)
-	batch := make([]outcome, n)
-	copy(batch, r.queue)
-	rest := copy(r.queue, r.queue[n:])
-	clear(r.queue[rest:])
-	r.queue = r.queue[:rest]
-	return batch
-}
-
-func (r *recorder) loop(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-r.signal:
-		}
-		for batch := r.take(); len(batch) > 0 && ctx.Err() == nil; batch = r.take() {
-			r.write(ctx, batch, false)
-		}
-	}
-}
-
-// drain waits until everything is written, at most until deadline, and tells how many outcomes are left.
-func (r *recorder) drain(deadline time.Time) int {
-	r.mu.Lock()
-	if r.pending == 0 {
-		r.mu.Unlock()
-		return 0
-	}
-	r.empty = make(chan struct{})
-	empty := r.empty
-	r.mu.Unlock()
-	timer := time.NewTimer(time.Until(deadline))
-	defer timer.Stop()
-	select {
-	case <-empty:
-	case <-timer.C:
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.pending
-}
-
-func (r *recorder) written(n int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.pending -= n
-	if r.pending == 0 && r.empty != nil {
-		close(r.empty)
-		r.empty = nil
-	}
-}
-
-// write records a batch, again and again while the database is away. uncertain tells that an earlier try may have
-// committed.
-func (r *recorder) write(ctx context.Context, batch []outcome, uncertain bool) {
-	for failures := 0; ; {
-		held, err := r.record(ctx, batch)
-		switch {
-		case err == nil:
-			if failures > 0 {
-				r.e.log.Info("worker.record_recovered", "jobs", len(batch))
-			}
-			r.e.board.stall(false)
-			r.conclude(batch, held, uncertain)
-			return
-		case store.IsDataError(err):
-			r.e.board.stall(false) // the database answers
-			r.split(ctx, batch, uncertain, err)
-			return
-		case store.MayRepeat(err) && failures < 3:
-			failures++
-			continue
-		}
-		failures++
-		uncertain = uncertain || store.Code(err) == ""
-		if r.rest(ctx, len(batch), failures, err); ctx.Err() != nil {
-			return
-		}
-		if timedOut(err) && len(batch) > 1 {
-			r.halve(ctx, batch, uncertain)
-			return
-		}
-	}
-}
-
-// rest stops claiming, has the leases of what can't be recorded renewed, and waits a while.
-func (r *recorder) rest(ctx context.Context, jobs, failures int, err error) {
-	r.e.board.stall(true)
-	r.e.keeper.hurry()
-	wait := backoff(failures, r.e.cfg.Random())
-	r.e.log.Warn("worker.record_failed", "jobs", jobs, "error", store.Describe(err), "retryInMs", wait.Milliseconds())
-	sleep(ctx, wait)
-}
-
-// timedOut tells that a write took too long, for which its size may be to blame.
-func timedOut(err error) bool {
-	return errors.Is(err, context.DeadlineExceeded) || store.Code(err) == "57014"
-}
-
-func (r *recorder) halve(ctx context.Context, batch []outcome, uncertain bool) {
-	half := len(batch) / 2
-	r.write(ctx, batch[:half], uncertain)
-	r.write(ctx, batch[half:], uncertain)
-}
-
-// split narrows a batch down to the row that the database can't store, which then goes without its texts: they are the
-// only part of it that came from outside.
-func (r *recorder) split(ctx context.Context, batch []outcome, uncertain bool, cause error) {
-	if len(batch) > 1 {
-		r.halve(ctx, batch, uncertain)
-		return
-	}
-	o := &batch[0]
+func stripped(o *outcome) bool {
 	if o.result.Error == "" && o.result.ProviderID == "" {
-		r.e.log.Error("worker.record_refused", "jobId", o.job.ID, "error", store.Describe(cause))
-		r.conclude(batch, nil, true)
-		return
+		return false
 	}
 	o.result.Error, o.result.ProviderID = "", ""
-	r.write(ctx, batch, uncertain)
+	return true
 }
 
-func (r *recorder) record(ctx context.Context, batch []outcome) (map[uuid.UUID]struct{}, error) {
+func (r *recorder) refused(o *outcome, cause error) {
+	r.e.log.Error("worker.record_refused", "jobId", o.job.ID, "error", store.Describe(cause))
+}
+
+// rest stops claiming and has the leases of what can't be recorded renewed.
+func (r *recorder) rest(jobs int, err error, wait time.Duration) {
+	r.e.board.stall(true)
+	r.e.keeper.hurry()
+	r.e.log.Warn("worker.record_failed", "jobs", jobs, "error", store.Describe(err), "retryInMs", wait.Milliseconds())
+}
+
+func (r *recorder) answered(jobs, failures int) {
+	if failures > 0 {
+		r.e.log.Info("worker.record_recovered", "jobs", jobs)
+	}
+	r.e.board.stall(false)
+}
+
+func (r *recorder) record(ctx context.Context, batch []outcome) (writeback.Held, error) {
 	now := time.Now()
 	b := store.Batch{Worker: r.e.cfg.ID, Events: r.e.cfg.Events}
 	for i := range batch {
 		o := &batch[i]
 		id, token := o.job.ID, o.job.Token
-		ago, lasted := elapsed(o.job.startedAt, now), elapsed(o.job.startedAt, o.ended)
+		ago, lasted := timing.Elapsed(o.job.startedAt, now), timing.Elapsed(o.job.startedAt, o.ended)
 		switch o.kind {
 		case sent:
 			b.Sent = append(b.Sent, store.Sent{ID: id, Token: token, ProviderID: o.result.ProviderID})
@@ -221,7 +104,7 @@ func (r *recorder) record(ctx context.Context, batch []outcome) (map[uuid.UUID]s
 	if err != nil {
 		return nil, err
 	}
-	held := make(map[uuid.UUID]struct{}, len(done))
+	held := make(writeback.Held, len(done))
 	for _, id := range done {
 		held[id] = struct{}{}
 	}
@@ -233,9 +116,8 @@ const statusFailed = 3
 
 // conclude takes a written batch off the board and tells of it. Where an earlier try may have committed, a claim that is
 // gone is no news.
-func (r *recorder) conclude(batch []outcome, held map[uuid.UUID]struct{}, uncertain bool) {
+func (r *recorder) conclude(batch []outcome, held writeback.Held, uncertain bool) {
 	r.e.board.recorded(batch)
-	r.written(len(batch))
 	debug := r.e.log.Enabled(r.e.calls, slog.LevelDebug)
 	for i := range batch {
 		o := &batch[i]

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/notifyq/notifyq/internal/store"
+	"github.com/notifyq/notifyq/internal/timing"
 )
 
 // Limits is the rate limit's rule. It does no I/O.
@@ -125,17 +126,8 @@ func (s *starter) loop(ctx context.Context) {
 				continue
 			}
 			failures++
-			sleep(ctx, backoff(failures, s.e.cfg.Random()))
+			timing.Sleep(ctx, timing.Backoff(failures, s.e.cfg.Random()))
 		}
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
 	}
 }
 
@@ -185,7 +177,7 @@ func (s *starter) start(jobs []*Job) {
 	}
 	for _, j := range jobs {
 		admitted := !j.admittedAt.IsZero()
-		late := admitted && elapsed(j.admittedAt, now) > s.e.cfg.Limits.Slack()
+		late := admitted && timing.Elapsed(j.admittedAt, now) > s.e.cfg.Limits.Slack()
 		if late || slices.Contains(short, j) {
 			j.admittedAt, j.late = time.Time{}, j.late || admitted
 			s.add(j)
@@ -200,7 +192,7 @@ func (s *starter) start(jobs []*Job) {
 func (s *starter) handBack(jobs []*Job, why string) {
 	for _, j := range jobs {
 		s.e.board.finishStarting(j)
-		s.e.recorder.add(outcome{job: j, kind: released, why: why})
+		s.e.recorder.Add(outcome{job: j, kind: released, why: why})
 	}
 }
 
@@ -329,7 +321,7 @@ func (s *starter) postponeBusy(ctx context.Context, asked []*Job, holders int) (
 	if len(sent) == 0 {
 		return rest, restHolders, nil // free by now
 	}
-	held, err := s.e.cfg.Store.Postpone(ctx, s.e.cfg.Pool, claims, jitter(busyWait, s.e.cfg.Random()))
+	held, err := s.e.cfg.Store.Postpone(ctx, s.e.cfg.Pool, claims, timing.Jitter(busyWait, s.e.cfg.Random()))
 	if err != nil {
 		return asked, holders, err
 	}
@@ -404,7 +396,7 @@ func (s *starter) questions(jobs []*Job, holders int) (asks []Ask, locks []int64
 			Takes:     max(minTakes, s.took+s.took/2),
 		}
 		if j.ExpiresIn > 0 {
-			a.ExpiresIn = max(j.ExpiresIn-elapsed(j.claimedAt, now), time.Microsecond)
+			a.ExpiresIn = max(j.ExpiresIn-timing.Elapsed(j.claimedAt, now), time.Microsecond)
 		}
 		asks = append(asks, a)
 		if _, ok := seen[a.Key]; !ok {
@@ -442,6 +434,6 @@ func (s *starter) turnAway(j *Job, err error) {
 	case err == nil:
 		s.e.board.drop(j)
 	default:
-		s.e.recorder.add(outcome{job: j, kind: released, why: "error before the provider call"})
+		s.e.recorder.Add(outcome{job: j, kind: released, why: "error before the provider call"})
 	}
 }
