@@ -78,6 +78,13 @@ func checkTime(field string, t time.Time) error {
 	return nil
 }
 
+func checkDuration(field string, d, least, most time.Duration) error {
+	if d < least || d > most {
+		return invalid(field, fmt.Sprintf("must be between %v and %v", least, most))
+	}
+	return nil
+}
+
 func checkOperation(op Operation) error {
 	if err := checkText("Actor", op.Actor, 255); err != nil {
 		return err
@@ -131,8 +138,9 @@ func (n *Notification) checkSchedule() error {
 }
 
 // cleanError makes an outside text storable: valid UTF-8 without NUL, at most 2 KB.
-func cleanError(text string) string {
-	const maxBytes = 2048
+func cleanError(text string) string { return cleanText(text, 2048) }
+
+func cleanText(text string, maxBytes int) string {
 	text = cut(text, 2*maxBytes) // before the costly part: it may be of any size
 	text = strings.ToValidUTF8(text, "\uFFFD")
 	text = strings.ReplaceAll(text, "\x00", "\uFFFD")

@@ -42,7 +42,8 @@ type Client struct {
 	log    *slog.Logger
 	tenant *string // nil: every tenant's
 	broken error   // of ForTenant: returned by every call
-	wakers *wakers
+	wakers *wakers // of workers
+	relays *wakers // of relays
 }
 
 // NewClient checks the configuration; it does not touch the database. The pool stays the caller's.
@@ -68,7 +69,7 @@ func NewClient(pool *pgxpool.Pool, cfg ClientConfig) (*Client, error) {
 		return nil, invalid("OnAmbiguous", `must be "retry" or "park"`)
 	}
 	return &Client{
-		pool: pool, store: newStore(cfg.Schema), cfg: cfg, log: cfg.Logger, wakers: &wakers{},
+		pool: pool, store: newStore(cfg.Schema), cfg: cfg, log: cfg.Logger, wakers: &wakers{}, relays: &wakers{},
 	}, nil
 }
 
@@ -377,11 +378,14 @@ func (b *batch) readJobs(ctx context.Context, q store.Querier, places []int) err
 	return nil
 }
 
-// Wake makes the workers of this process that were given this client look for due jobs now instead of at their next
-// poll: for callers that have just committed a ScheduleTx.
-func (c *Client) Wake() { c.wakers.wake() }
+// Wake makes the workers and relays of this process that were given this client look for what is due now instead of at
+// their next poll: for callers that have just committed a ScheduleTx or PublishTx.
+func (c *Client) Wake() {
+	c.wakers.wake()
+	c.relays.wake()
+}
 
-// wakers are the workers to wake.
+// wakers are the loops to wake.
 type wakers struct {
 	mu    sync.Mutex
 	funcs map[int]func()

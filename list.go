@@ -144,9 +144,11 @@ type Stats struct {
 	// QueueLag is how long the oldest due job of a channel that is not paused has waited to be claimed: the signal for
 	// more workers.
 	QueueLag time.Duration
+	// Outbox is the state of the events; zero for a client made by ForTenant, since the outbox is all tenants'.
+	Outbox OutboxStats
 }
 
-// Stats counts jobs and measures the queue's lag. Its cost does not grow with history.
+// Stats counts jobs and events and measures the lags. Its cost does not grow with history.
 func (c *Client) Stats(ctx context.Context) (Stats, error) {
 	if c.broken != nil {
 		return Stats{}, c.broken
@@ -159,5 +161,13 @@ func (c *Client) Stats(ctx context.Context) (Stats, error) {
 	for i, status := range statuses {
 		stats.Jobs[status] = rows.ByStatus[int16(i)]
 	}
+	if c.tenant != nil {
+		return stats, nil
+	}
+	outbox, err := c.store.Outbox(ctx, c.pool, failureThresholds())
+	if err != nil {
+		return Stats{}, databaseError("stats", err)
+	}
+	stats.Outbox = outboxStats(outbox)
 	return stats, nil
 }

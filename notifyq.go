@@ -182,13 +182,15 @@ var (
 	ErrInvalid = errors.New("invalid")
 	// ErrKeyReused is an idempotency key that belongs to another request. Nothing was stored.
 	ErrKeyReused = errors.New("idempotency key was used for another request")
-	// ErrNotFound is an id or key that does not exist, or belongs to another tenant.
-	ErrNotFound = errors.New("no such notification")
+	// ErrNotFound is an id, key or name that does not exist, or belongs to another tenant.
+	ErrNotFound = errors.New("not found")
 	// ErrNotCancellable is a job that is no longer PENDING. The job as it is comes with it.
 	ErrNotCancellable = errors.New("only a pending notification can be cancelled")
 	// ErrNotRedrivable is a job that is neither FAILED nor DEAD_LETTERED, has expired, or was erased. The job as it is
 	// comes with it.
 	ErrNotRedrivable = errors.New("only a failed or dead-lettered notification that has neither expired nor been erased can be redriven")
+	// ErrNotParked is an event that is published, or still to be.
+	ErrNotParked = errors.New("only a parked event can be redriven")
 	// ErrSchema is a database without the schema, or with an older version than this library needs.
 	ErrSchema = schema.ErrUnfit
 	// ErrLeaseLost is the cause (context.Cause) of the end of a delivery's context when the worker has stopped waiting

@@ -136,10 +136,10 @@ func (c *Client) bulk(p RedriveParams) (store.Bulk, error) {
 		return b, invalid("Status", "must be DEAD_LETTERED or FAILED")
 	case p.Limit < 1 || p.Limit > maxRedrive:
 		return b, invalid("Limit", "must be between 1 and 1,000")
-	case !(p.PerSecond >= 0 && p.PerSecond <= 1_000_000): // NaN is neither
-		return b, invalid("PerSecond", "must be between 0 and 1,000,000")
-	case p.PerSecond > 0 && p.PerSecond < 0.001:
-		return b, invalid("PerSecond", "must be 0 or at least 0.001")
+	}
+	var err error
+	if b.Every, err = pace(p.PerSecond); err != nil {
+		return b, err
 	}
 	if err := checkTime("Since", p.Since); err != nil {
 		return b, err
@@ -148,9 +148,6 @@ func (c *Client) bulk(p RedriveParams) (store.Bulk, error) {
 		return b, err
 	}
 	b.Status, _ = p.Status.number()
-	if p.PerSecond > 0 {
-		b.Every = time.Duration(float64(time.Second) / p.PerSecond)
-	}
 	tenant, err := c.narrow(p.Tenant)
 	if err != nil {
 		return b, err
@@ -264,36 +261,6 @@ func (c *Client) EraseRecipient(ctx context.Context, recipient string) (Erased, 
 	}
 	c.log.Info("recipient.erased", "cancelled", total.Cancelled, "erased", total.Erased, "inFlight", total.InFlight)
 	return total, nil
-}
-
-// PublishTx writes an event of the caller's own into the outbox, in the caller's transaction: it is published at least
-// once if that commits, and never if it does not. Topic is 1 to 255 bytes, Key at most 255, without control characters;
-// Body is 1 byte to 1 MiB and is sent as it is. A nil ID is made up; an ID that was used before is an error of the
-// database. The id under which it is published is returned.
-func (c *Client) PublishTx(ctx context.Context, tx pgx.Tx, e Event) (uuid.UUID, error) {
-	if c.broken != nil {
-		return uuid.Nil, c.broken
-	}
-	if err := checkName("Topic", e.Topic, MaxTopicBytes); err != nil {
-		return uuid.Nil, err
-	}
-	if e.Topic == TopicSent || e.Topic == TopicFailed || e.Topic == TopicDeadLettered {
-		return uuid.Nil, invalid("Topic", "must not be one of notifyq's own")
-	}
-	if err := checkText("Key", e.Key, MaxEventKeyBytes); err != nil {
-		return uuid.Nil, err
-	}
-	if len(e.Body) == 0 || len(e.Body) > MaxEventBodyBytes {
-		return uuid.Nil, invalid("Body", "must be 1 byte to 1 MiB")
-	}
-	if e.ID != uuid.Nil && e.ID.Version() == 8 {
-		return uuid.Nil, invalid("ID", "must not be a version 8 UUID, as notifyq's own events have")
-	}
-	id, err := c.store.Publish(ctx, tx, e.ID, e.Topic, e.Key, e.Body)
-	if err != nil {
-		return uuid.Nil, databaseError("publish", err)
-	}
-	return id, nil
 }
 
 // inTx runs do in a READ COMMITTED transaction and repeats it on a conflict with another one.

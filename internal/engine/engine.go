@@ -56,6 +56,8 @@ type Config struct {
 	Deliver func(ctx context.Context, job *Job) Result
 	// Decide is the policy: what an attempt that was not accepted leads to.
 	Decide func(job *Job, r Result) Decision
+	// Recorded, if set, is called after outcomes were written: there may be events to publish.
+	Recorded func()
 	// Limits is nil where nothing is limited.
 	Limits Limits
 	// GivenUp is the cause of the context's end in a call that the drain does not wait for any longer.

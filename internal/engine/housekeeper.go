@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/notifyq/notifyq/internal/pruning"
 	"github.com/notifyq/notifyq/internal/store"
@@ -83,18 +82,15 @@ func (e *Engine) repeat(ctx context.Context, failure string, step func(ctx conte
 // prune removes old rows.
 func (e *Engine) prune(ctx context.Context) {
 	var tables []pruning.Table
-	add := func(name string, keep time.Duration, step func(context.Context, *pgxpool.Pool, uuid.UUID, time.Duration, int) (store.Pruned, error)) {
-		if keep > 0 {
-			tables = append(tables, pruning.Table{Name: name, Step: func(ctx context.Context, after uuid.UUID, limit int) (store.Pruned, error) {
-				return step(ctx, e.cfg.Pool, after, keep, limit)
-			}})
-		}
-	}
 	if e.cfg.Limits != nil {
-		add("reservations", 2*e.limitWindow(), e.cfg.Store.PruneSlots)
+		tables = append(tables, pruning.Of("reservations", e.cfg.Pool, 2*e.limitWindow(), e.cfg.Store.PruneSlots))
 	}
-	add("jobs", e.cfg.Retention, e.cfg.Store.PruneJobs)
-	add("events", e.cfg.EventRetention, e.cfg.Store.PruneEvents)
+	if e.cfg.Retention > 0 {
+		tables = append(tables, pruning.Of("jobs", e.cfg.Pool, e.cfg.Retention, e.cfg.Store.PruneJobs))
+	}
+	if e.cfg.EventRetention > 0 {
+		tables = append(tables, pruning.Events(e.cfg.Store, e.cfg.Pool, e.cfg.EventRetention)...)
+	}
 	pruning.Loop(ctx, pruning.Config{Tables: tables, Call: e.chore, Logger: e.log, Random: e.cfg.Random})
 }
 

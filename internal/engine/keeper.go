@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/notifyq/notifyq/internal/store"
@@ -59,16 +58,12 @@ func (k *keeper) loop(ctx context.Context) {
 
 type renewal func(ctx context.Context, pool *pgxpool.Pool, claims store.Claims, d time.Duration) (store.Claims, error)
 
-// claim is how a job in memory is found by what the database says. The id alone would not do: after an outage longer
-// than its lease, a worker may hold an old and a new claim of one job.
-type claim struct{ id, token uuid.UUID }
-
 // renew prolongs the leases of jobs through one of the store's statements and tells for which that worked.
 func (k *keeper) renew(ctx context.Context, jobs []*Job, statement renewal) (map[*Job]bool, error) {
-	held := make(map[claim]*Job, len(jobs))
+	held := make(map[store.Claim]*Job, len(jobs))
 	var claims store.Claims
 	for _, j := range jobs {
-		held[claim{j.ID, j.Token}] = j
+		held[store.Claim{ID: j.ID, Token: j.Token}] = j
 		claims.Add(j.ID, j.Token)
 	}
 	ctx, cancel := k.e.call(ctx)
@@ -81,7 +76,7 @@ func (k *keeper) renew(ctx context.Context, jobs []*Job, statement renewal) (map
 	renewed := make([]*Job, 0, done.Len())
 	ok := make(map[*Job]bool, done.Len())
 	for i := range done.Len() {
-		j := held[claim{done.IDs[i], done.Tokens[i]}]
+		j := held[store.Claim{ID: done.IDs[i], Token: done.Tokens[i]}]
 		renewed = append(renewed, j)
 		ok[j] = true
 	}

@@ -118,6 +118,9 @@ const statusFailed = 3
 // gone is no news.
 func (r *recorder) conclude(batch []outcome, held writeback.Held, uncertain bool) {
 	r.e.board.recorded(batch)
+	if r.e.cfg.Recorded != nil {
+		r.e.cfg.Recorded()
+	}
 	debug := r.e.log.Enabled(r.e.calls, slog.LevelDebug)
 	for i := range batch {
 		o := &batch[i]

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/notifyq/notifyq/internal/store"
 	"github.com/notifyq/notifyq/internal/timing"
@@ -27,6 +28,20 @@ type Table struct {
 	// Step deletes what it may among at most limit rows behind after.
 	Step func(ctx context.Context, after uuid.UUID, limit int) (store.Pruned, error)
 }
+
+// Events are the tables of published events.
+func Events(s *store.Store, pool *pgxpool.Pool, keep time.Duration) []Table {
+	return []Table{Of("events", pool, keep, s.PruneEvents), Of("own events", pool, keep, s.PruneOwnEvents)}
+}
+
+// Of makes a Table of one of the store's statements.
+func Of(name string, pool *pgxpool.Pool, keep time.Duration, step storeStep) Table {
+	return Table{Name: name, Step: func(ctx context.Context, after uuid.UUID, limit int) (store.Pruned, error) {
+		return step(ctx, pool, after, keep, limit)
+	}}
+}
+
+type storeStep func(ctx context.Context, pool *pgxpool.Pool, after uuid.UUID, keep time.Duration, limit int) (store.Pruned, error)
 
 // Config says what to prune, and how.
 type Config struct {

@@ -127,21 +127,17 @@ func laneArgs(lanes []Lane) []any {
 		channels             []string
 		caps, places, limits []int32
 		priorities           []int16
-		lowAt                []pgtype.Timestamptz
+		ats                  []pgtype.Timestamptz
 		lowID                []pgtype.UUID
 	)
 	for i, l := range lanes {
 		channels, caps = append(channels, l.Channel), append(caps, int32(l.Limit))
 		for _, p := range l.Probes {
-			at := pgtype.Timestamptz{Time: p.Low.At, Valid: true}
-			if p.Low.At.IsZero() {
-				at = pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
-			}
 			places, priorities, limits = append(places, int32(i+1)), append(priorities, p.Priority), append(limits, int32(p.Limit))
-			lowAt, lowID = append(lowAt, at), append(lowID, pgUUID(p.Low.ID))
+			ats, lowID = append(ats, lowAt(p.Low)), append(lowID, pgUUID(p.Low.ID))
 		}
 	}
-	return []any{channels, caps, places, priorities, lowAt, lowID, limits}
+	return []any{channels, caps, places, priorities, ats, lowID, limits}
 }
 
 func collectClaimed(rows pgx.Rows, limit int) ([]Claimed, error) {
@@ -207,6 +203,10 @@ type Claims struct {
 	IDs    []uuid.UUID
 	Tokens []uuid.UUID
 }
+
+// Claim is a row as its holder knows it. The id alone would not do: after an outage longer than its lease, a process may
+// hold an old and a new claim of one row.
+type Claim struct{ ID, Token uuid.UUID }
 
 // Add appends one claim.
 func (c *Claims) Add(id, token uuid.UUID) {

@@ -107,7 +107,7 @@ with chosen as materialized (
        for update of o, n skip locked
 ), pace as materialized (
     select greatest(statement_timestamp(), (select max(p.paced_until) from @operations p
-             where p.paced_until > statement_timestamp() and p.tenant is not distinct from $2 and $6::bigint > 0)) as start
+             where p.what = 'redrive_many' and p.paced_until > statement_timestamp() and p.tenant is not distinct from $2 and $6::bigint > 0)) as start
 ), placed as materialized (
     select c.*, pace.start + (row_number() over (order by c.id) - 1) * $6::bigint * interval '1 microsecond' as due
       from chosen c cross join pace
@@ -274,21 +274,6 @@ func (s *Store) EraseEnd(ctx context.Context, q Querier, recipientKey string, te
 	}
 	_, err = q.Exec(ctx, s.sql.operation, "erase", tenant, nil, "", "", erased)
 	return held, err
-}
-
-const publishSQL = `
-insert into @outbox_events (id, topic, key, body)
-values (coalesce($1::uuid, (select (lpad(to_hex(t.us / 1000), 12, '0') || to_hex(28672 + (t.us % 1000) * 4096 / 1000) || $5)::uuid
-                              from (select (extract(epoch from statement_timestamp()) * 1000000)::bigint as us) t)), $2, $3, $4)
-returning id`
-
-// Publish writes an event of the service's own. A nil id is made up.
-func (s *Store) Publish(ctx context.Context, q Querier, id uuid.UUID, topic, key string, body []byte) (uuid.UUID, error) {
-	given := pgUUID(id)
-	given.Valid = id != uuid.Nil
-	random := uuid.New()
-	err := q.QueryRow(ctx, s.sql.publish, given, topic, key, body, idTail(0, random[:6])).Scan(&id)
-	return id, err
 }
 
 var _ Querier = pgx.Tx(nil)

@@ -66,6 +66,23 @@ func (s *Store) PruneEvents(ctx context.Context, pool *pgxpool.Pool, after uuid.
 	return s.prune(ctx, pool, s.sql.pruneEvents, after, keep, limit)
 }
 
+// A service may give its own events any ids, so they are found by when they were published.
+const pruneOwnEventsSQL = `
+with gone as (
+    delete from @outbox_events e
+     using (select e.id from @outbox_events e
+             where e.topic is not null and e.published_at < statement_timestamp() - $2::bigint * interval '1 microsecond'
+             order by e.published_at limit $3 for update skip locked) mine
+     where e.id = any(array[mine.id]) and $1::uuid is not null
+    returning e.id
+)
+select (select count(*) from gone), (select count(*) from gone), null::uuid`
+
+// PruneOwnEvents is PruneEvents for the events of a service's own.
+func (s *Store) PruneOwnEvents(ctx context.Context, pool *pgxpool.Pool, after uuid.UUID, keep time.Duration, limit int) (Pruned, error) {
+	return s.prune(ctx, pool, s.sql.pruneOwnEvents, after, keep, limit)
+}
+
 const pruneSlotsSQL = `
 with walk as materialized (
     select r.job_id as id, r.reserved_at < statement_timestamp() - $2::bigint * interval '1 microsecond' as old

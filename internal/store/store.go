@@ -3,7 +3,8 @@
 //
 // Lock order, for all statements together: a statement that locks several rows of one table takes them with SKIP LOCKED
 // or in the order of their ids; a job's queue row comes before its outcome, its notification, its attempts, its event and its
-// reservation; the advisory locks of the rate limit come first of all and in ascending order.
+// reservation; an endpoint comes before its events; the advisory locks of the rate limit come first of all and in ascending
+// order.
 package store
 
 import (
@@ -41,9 +42,13 @@ type statements struct {
 	operation, pause, resume, paceLock            string
 	eraseLive, lockFinished, eraseFinished        string
 	eraseHeld                                     string
-	publish                                       string
+	publish, claimEvents, renewEvents             string
+	published, eventFailed, eventReleased         string
+	endpoints, reportEndpoint, enableEndpoint     string
+	parked, parkedAt, parkedCount                 string
+	redriveEvent, redriveEvents, outbox           string
 	lockKeys, reservations, reserve, pruneSlots   string
-	pruneJobs, pruneEvents                        string
+	pruneJobs, pruneEvents, pruneOwnEvents        string
 	stats, lag, dueSoon                           string
 }
 
@@ -66,9 +71,13 @@ func (s *Store) render() statements {
 		redriveMany: in(redriveManySQL, s.guards.Redrive), redrivable: in(redrivableSQL, s.guards.Redrive),
 		operation: q(operationSQL), pause: q(pauseSQL), resume: q(resumeSQL), paceLock: q(paceLockSQL),
 		eraseLive: in(eraseLiveSQL, s.guards.Cancel), lockFinished: q(lockFinishedSQL), eraseFinished: q(eraseFinishedSQL), eraseHeld: q(eraseHeldSQL),
-		publish:  q(publishSQL),
+		publish: q(publishSQL), claimEvents: q(claimEventsSQL), renewEvents: q(renewEventsSQL),
+		published: q(publishedSQL), eventFailed: q(eventFailedSQL), eventReleased: q(eventReleasedSQL),
+		endpoints: q(endpointsSQL), reportEndpoint: q(reportEndpointSQL), enableEndpoint: q(enableEndpointSQL),
+		parked: q(parkedSQL), parkedAt: q(parkedAtSQL), parkedCount: q(parkedCountSQL),
+		redriveEvent: q(redriveEventSQL), redriveEvents: q(redriveEventsSQL), outbox: q(outboxSQL),
 		lockKeys: q(lockKeysSQL), reservations: q(reservationsSQL), reserve: q(reserveSQL), pruneSlots: q(pruneSlotsSQL),
-		pruneJobs: q(pruneJobsSQL), pruneEvents: q(pruneEventsSQL),
+		pruneJobs: q(pruneJobsSQL), pruneEvents: q(pruneEventsSQL), pruneOwnEvents: q(pruneOwnEventsSQL),
 		stats: q(statsSQL), lag: q(lagSQL), dueSoon: q(dueSoonSQL),
 	}
 }

@@ -129,14 +129,19 @@ create table {{.Schema}}.operations (
     what        text        not null,
     tenant      text,
     job_id      uuid,
+    event_id    uuid,
     channel     text,
+    endpoint    text,
     actor       text        not null,
     reason      text        not null,
     affected    integer     not null default 1,
     paced_until timestamptz,
-    constraint operations_what check (what in ('cancel', 'redrive', 'redrive_many', 'pause', 'resume', 'erase')),
+    constraint operations_what check (what in
+        ('cancel', 'redrive', 'redrive_many', 'pause', 'resume', 'erase', 'redrive_event', 'redrive_events', 'enable_endpoint')),
     constraint operations_subject check (
-        (what in ('cancel', 'redrive')) = (job_id is not null) and (what in ('pause', 'resume')) = (channel is not null))
+        (what in ('cancel', 'redrive')) = (job_id is not null) and (what in ('pause', 'resume')) = (channel is not null)
+        and (what = 'redrive_event') = (event_id is not null)
+        and case what when 'enable_endpoint' then endpoint is not null when 'redrive_events' then true else endpoint is null end)
 );
 create index operations_job on {{.Schema}}.operations (job_id, id) where job_id is not null;
 create index operations_paced on {{.Schema}}.operations (paced_until) where paced_until is not null;
@@ -155,12 +160,12 @@ create table {{.Schema}}.rate_limit_reservations (
 create index rate_limit_reservations_key on {{.Schema}}.rate_limit_reservations (limit_key, reserved_at, channel);
 
 -- Events to publish. Those of jobs have an id derived from job, status and redrive count, so that the primary key is
--- also the uniqueness of an event; topic and key are set on a service's own events only.
+-- also the uniqueness of an event; topic and key are set on a service's own events only. While an event is claimed,
+-- next_attempt_at is the end of the lease: a claim that runs out is due again without anybody's doing.
 create table {{.Schema}}.outbox_events (
     id              uuid        primary key,
     created_at      timestamptz not null default statement_timestamp(),
     next_attempt_at timestamptz not null default statement_timestamp(),
-    leased_until    timestamptz,
     published_at    timestamptz,
     parked_at       timestamptz,
     job_id          uuid,
@@ -171,13 +176,18 @@ create table {{.Schema}}.outbox_events (
     topic           text,
     key             text,
     locked_by       text,
+    endpoint        text,
+    parked_reason   text,
     last_error      text,
     body            bytea       not null,
     constraint outbox_events_kind check (
         case when job_id is null then topic is not null and key is not null and status is null and redrive_count is null
              else topic is null and key is null and status between 2 and 4 and redrive_count >= 0 end),
-    constraint outbox_events_claim check (num_nonnulls(claim_token, locked_by, leased_until) in (0, 3)),
+    constraint outbox_events_claim check ((claim_token is null) = (locked_by is null)),
     constraint outbox_events_end check (published_at is null or parked_at is null),
+    constraint outbox_events_parked check
+        (case when parked_at is null then parked_reason is null
+              else parked_reason is not null and parked_reason in ('exhausted', 'refused', 'disabled') end),
     constraint outbox_events_ended_unclaimed check
         (claim_token is null or (published_at is null and parked_at is null)),
     constraint outbox_events_failures check (failure_count >= 0)
@@ -187,17 +197,36 @@ create table {{.Schema}}.outbox_events (
 );
 create index outbox_events_due on {{.Schema}}.outbox_events (next_attempt_at, id)
     where published_at is null and parked_at is null;
+-- What has been tried or is being tried: with the first due event it tells the oldest that is pending, and costs an event
+-- that is published at once nothing but its claim.
+create index outbox_events_tried on {{.Schema}}.outbox_events (created_at)
+    where published_at is null and parked_at is null and (claim_token is not null or failure_count > 0);
+create index outbox_events_failing on {{.Schema}}.outbox_events (failure_count)
+    where published_at is null and parked_at is null and failure_count > 0;
+create index outbox_events_parked on {{.Schema}}.outbox_events (id) where parked_at is not null;
+create index outbox_events_parked_endpoint on {{.Schema}}.outbox_events (endpoint, id)
+    where parked_at is not null and endpoint is not null;
+-- A service's own events may have ids that are no times, so they are pruned by this. A job's go by their ids.
+create index outbox_events_published on {{.Schema}}.outbox_events (published_at)
+    where published_at is not null and topic is not null;
 
 create table {{.Schema}}.channel_states (
     channel   text primary key,
     paused_at timestamptz
 );
 
+-- What is known of the receivers of events. A row is written when a relay meets a receiver, and when it begins to fail or
+-- recovers, not with every event.
 create table {{.Schema}}.webhook_endpoints (
-    name          text primary key,
+    name          text        primary key,
+    target        text        not null default '',
+    failures      bigint      not null default 0,
     failing_since timestamptz,
     disabled_at   timestamptz,
-    reason        text
+    reason        text,
+    updated_at    timestamptz not null default statement_timestamp(),
+    constraint webhook_endpoints_failing check ((failures > 0) = (failing_since is not null)),
+    constraint webhook_endpoints_disabled check ((disabled_at is null) = (reason is null))
 );
 
 -- The id of a job's event: the job's UUIDv7 with version 8 and, in place of its 12 sub-millisecond bits, the status

@@ -1,0 +1,71 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// EventCap is how far the events of one kind are counted.
+const EventCap = 100_000
+
+// Outbox is the state of the outbox, from its rows.
+type Outbox struct {
+	Pending, Parked, Disabled int64 // Disabled: parked until their endpoint is enabled
+	Capped                    bool  // a count stopped at EventCap
+	Published                 int64
+	Estimated                 bool // Published is an estimate
+	OldestPending, OldestDue  time.Duration
+	Failing                   []int64 // by the thresholds asked for
+	DisabledEndpoints         int64
+}
+
+// What is pending is never sorted or read to its end: counts stop at $1, and ages are the first entries of indexes. The
+// first due event is the oldest that was not tried yet, or older: tried ones are in an index of their own, by age.
+const outboxSQL = `
+with pending as (
+    select count(*) as n from (select from @outbox_events e where e.published_at is null and e.parked_at is null limit $1) t
+), parked as (
+    select count(*) as n, count(*) filter (where t.parked_reason = 'disabled') as disabled
+      from (select e.parked_reason from @outbox_events e where e.parked_at is not null limit $1) t
+), first as (
+    select (select e.created_at from @outbox_events e where e.published_at is null and e.parked_at is null
+             order by e.next_attempt_at, e.id limit 1) as untried,
+           (select e.next_attempt_at from @outbox_events e where e.published_at is null and e.parked_at is null
+             order by e.next_attempt_at, e.id limit 1) as due,
+           (select e.created_at from @outbox_events e
+             where e.published_at is null and e.parked_at is null and (e.claim_token is not null or e.failure_count > 0)
+             order by e.created_at limit 1) as tried
+), history as (
+    select greatest(c.reltuples, 0)::bigint as rows from pg_catalog.pg_class c where c.oid = '@outbox_events'::regclass
+), published as (
+    select case when h.rows < $1 then (select count(*) from (select from @outbox_events e where e.published_at is not null limit $1) t)
+                else greatest(h.rows - pending.n - parked.n, 0) end as n,
+           h.rows >= $1 as estimated
+      from history h, pending, parked
+)
+select pending.n, parked.n, parked.disabled, pending.n >= $1 or parked.n >= $1, published.n, published.estimated or published.n >= $1,
+       greatest(extract(epoch from statement_timestamp() - least(first.untried, first.tried)) * 1000000, 0)::bigint,
+       greatest(extract(epoch from statement_timestamp() - first.due) * 1000000, 0)::bigint,
+       (select array_agg((select count(*) from (select from @outbox_events e
+                where e.published_at is null and e.parked_at is null and e.failure_count > 0 and e.failure_count >= t.least limit $1) c)
+                order by t.place)
+          from unnest($2::int[]) with ordinality as t(least, place)),
+       (select count(*) from @webhook_endpoints w where w.disabled_at is not null)
+  from pending, parked, first, published`
+
+// Outbox measures the outbox. thresholds are counts of failures, at least 1.
+func (s *Store) Outbox(ctx context.Context, q Querier, thresholds []int32) (Outbox, error) {
+	rows, err := q.Query(ctx, s.sql.outbox, EventCap, thresholds)
+	if err != nil {
+		return Outbox{}, err
+	}
+	return pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (o Outbox, err error) {
+		var pending, due pgtype.Int8
+		err = row.Scan(&o.Pending, &o.Parked, &o.Disabled, &o.Capped, &o.Published, &o.Estimated, &pending, &due, &o.Failing, &o.DisabledEndpoints)
+		o.OldestPending, o.OldestDue = time.Duration(pending.Int64)*time.Microsecond, time.Duration(due.Int64)*time.Microsecond
+		return o, err
+	})
+}
