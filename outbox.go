@@ -65,7 +65,8 @@ type Pending interface {
 // can. The relay keeps what it knows of each in webhook_endpoints.
 type EndpointPublisher interface {
 	Publisher
-	// Endpoint tells where e goes. It does no I/O, and answers the same for equal topics, keys and bodies.
+	// Endpoint tells where e goes: the zero Endpoint if nowhere in particular. It does no I/O, and says the same of equal
+	// names. It is also asked for the zero Event, for what is known before there is one.
 	Endpoint(e Event) Endpoint
 }
 

@@ -79,15 +79,21 @@ func (b *workerBundle) start(cfg notifyq.WorkerConfig) *runningWorker {
 	b.t.Helper()
 	worker, err := notifyq.NewWorker(b.Pool, cfg)
 	require.NoError(b.t, err)
+	return b.startRun(worker.Run)
+}
+
+// startRun is start for anything that runs until its context ends.
+func (b *workerBundle) startRun(run func(ctx context.Context) error) *runningWorker {
+	b.t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(b.t.Context()))
 	w := &runningWorker{t: b.t, cancel: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(w.done)
-		w.err = worker.Run(ctx)
+		w.err = run(ctx)
 	}()
 	b.t.Cleanup(func() {
 		if err := w.stop(); !w.asked && err != nil {
-			b.t.Errorf("the worker did not drain: %v", err)
+			b.t.Errorf("it did not drain: %v", err)
 		}
 	})
 	return w

@@ -20,9 +20,10 @@ type Endpoint struct {
 // endpoints are the receivers that this relay has met. What is known of them is in the database, and is written when it
 // changes and read every few seconds, never with each event.
 type endpoints struct {
-	r      *Relay
-	mu     sync.Mutex
-	byName map[string]*endpoint
+	r       *Relay
+	meeting sync.Mutex // held while a new one is introduced, or two of a name would be
+	mu      sync.Mutex
+	byName  map[string]*endpoint
 }
 
 // endpoint is one of them.
@@ -69,20 +70,32 @@ func (p *endpoints) meet(ctx context.Context, events []*Event) error {
 }
 
 func (p *endpoints) find(ctx context.Context, info Endpoint) (*endpoint, error) {
-	p.mu.Lock()
-	ep := p.byName[info.Name]
-	p.mu.Unlock()
-	if ep != nil && ep.info == info {
+	if ep := p.known(info); ep != nil {
 		return ep, nil
 	}
-	ep = &endpoint{info: info, took: 100 * time.Millisecond}
+	p.meeting.Lock()
+	defer p.meeting.Unlock()
+	if ep := p.known(info); ep != nil {
+		return ep, nil
+	}
+	ep := &endpoint{info: info, took: 100 * time.Millisecond}
 	if err := p.introduce(ctx, ep); err != nil {
 		return nil, err
 	}
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.byName[info.Name] = ep
-	p.mu.Unlock()
 	return ep, nil
+}
+
+// known is nil for a receiver that is new, or that is not what it was.
+func (p *endpoints) known(info Endpoint) *endpoint {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if ep := p.byName[info.Name]; ep != nil && ep.info == info {
+		return ep
+	}
+	return nil
 }
 
 // introduce writes that there is such a receiver, and reads what is known of it. If it has moved, what was held for its

@@ -30,7 +30,7 @@ type Event struct {
 // that gives up on it.
 func (e *Event) settle() bool { return e.settled.CompareAndSwap(false, true) }
 
-// maxHeldBytes bounds the bodies in memory, beyond the one that a claim may always take.
+// maxHeldBytes bounds the bodies in memory, but for the last one that a claim takes.
 const maxHeldBytes = 64 << 20
 
 // slots hold every claimed event until its claim has ended, and are the only state that goroutines share. The lock covers
@@ -78,7 +78,7 @@ func (s *slots) room(now time.Time) (events, bytes int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	free := s.size - len(s.held)
-	if now.Before(s.until) || free == 0 {
+	if now.Before(s.until) || free == 0 || s.bytes >= maxHeldBytes {
 		return 0, 0
 	}
 	if s.pauses > 0 {
@@ -91,7 +91,7 @@ func (s *slots) room(now time.Time) (events, bytes int) {
 		return 0, 0
 	}
 	s.want = false
-	return free, max(maxHeldBytes-s.bytes, 1)
+	return free, maxHeldBytes - s.bytes
 }
 
 // put takes in what a claim brought.

@@ -57,26 +57,25 @@ type EndpointReport struct {
 // its address changes.
 const reportEndpointSQL = `
 insert into @webhook_endpoints as w (name, target, failures, failing_since, disabled_at, reason)
-values ($1, $2, $4, case when $4 > 0 then statement_timestamp() - $5::bigint * interval '1 microsecond' end,
-        case when $6 then statement_timestamp() end, case when $6 then 'gone' end)
+values ($1, $2, $4::bigint, case when $4::bigint > 0 then statement_timestamp() - $5::bigint * interval '1 microsecond' end,
+        case when $6::boolean then statement_timestamp() end, case when $6::boolean then 'gone' end)
 on conflict (name) do update
    set target = excluded.target, updated_at = statement_timestamp(),
-       failures = case when $3 or w.target <> excluded.target then excluded.failures else w.failures + excluded.failures end,
-       failing_since = case when $3 or w.target <> excluded.target then excluded.failing_since
+       failures = excluded.failures + case when $3::boolean or w.target <> excluded.target then 0 else w.failures end,
+       failing_since = case when $3::boolean or w.target <> excluded.target then excluded.failing_since
                             else coalesce(w.failing_since, excluded.failing_since) end,
-       disabled_at = case when w.target <> excluded.target or w.disabled_at is null then
-                          case when $6 or (not $3 and $7::bigint > 0 and w.target = excluded.target and
-                                           w.failing_since < statement_timestamp() - $7::bigint * interval '1 microsecond'
-                                           and excluded.failures > 0)
-                               then statement_timestamp() end
-                     else w.disabled_at end,
-       reason = case when w.target <> excluded.target or w.disabled_at is null then
-                     case when $6 then 'gone'
-                          when not $3 and $7::bigint > 0 and w.target = excluded.target
-                               and w.failing_since < statement_timestamp() - $7::bigint * interval '1 microsecond'
-                               and excluded.failures > 0 then 'failing' end
-                else w.reason end
+       disabled_at = case when w.target <> excluded.target then excluded.disabled_at
+                          when w.disabled_at is not null then w.disabled_at
+                          when $6::boolean or {failing} then statement_timestamp() end,
+       reason = case when w.target <> excluded.target then excluded.reason
+                     when w.disabled_at is not null then w.reason
+                     when $6::boolean then 'gone'
+                     when {failing} then 'failing' end
 returning w.name, w.target, w.failures, w.failing_since, w.disabled_at, w.reason`
+
+// failingTooLong stands for {failing}: it fails now, did so all the time, and has for long enough.
+const failingTooLong = `(not $3::boolean and excluded.failures > 0 and $7::bigint > 0
+                                and w.failing_since < statement_timestamp() - $7::bigint * interval '1 microsecond')`
 
 // ReportEndpoint writes what was seen and returns what is known now.
 func (s *Store) ReportEndpoint(ctx context.Context, pool *pgxpool.Pool, r EndpointReport) (e Endpoint, err error) {

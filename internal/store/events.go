@@ -202,10 +202,10 @@ func (s *Store) RecordEvents(ctx context.Context, pool *pgxpool.Pool, batch *Eve
 func failedArgs(failed []EventFailed) []any {
 	n := len(failed)
 	ids, tokens, delays := make([]pgtype.UUID, n), make([]pgtype.UUID, n), make([]int64, n)
-	errs, parked, endpoints := make([]string, n), make([]pgtype.Text, n), make([]pgtype.Text, n)
+	errs, parked, endpoints := make([]pgtype.Text, n), make([]pgtype.Text, n), make([]pgtype.Text, n)
 	for i, f := range failed {
 		ids[i], tokens[i], delays[i] = pgUUID(f.ID), pgUUID(f.Token), micros(f.Delay)
-		errs[i], parked[i], endpoints[i] = f.Error, optional(f.Parked), optional(f.Endpoint)
+		errs[i], parked[i], endpoints[i] = optional(f.Error), optional(f.Parked), optional(f.Endpoint)
 	}
 	return []any{ids, tokens, delays, errs, parked, endpoints}
 }

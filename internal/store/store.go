@@ -73,7 +73,7 @@ func (s *Store) render() statements {
 		eraseLive: in(eraseLiveSQL, s.guards.Cancel), lockFinished: q(lockFinishedSQL), eraseFinished: q(eraseFinishedSQL), eraseHeld: q(eraseHeldSQL),
 		publish: q(publishSQL), claimEvents: q(claimEventsSQL), renewEvents: q(renewEventsSQL),
 		published: q(publishedSQL), eventFailed: q(eventFailedSQL), eventReleased: q(eventReleasedSQL),
-		endpoints: q(endpointsSQL), reportEndpoint: q(reportEndpointSQL), enableEndpoint: q(enableEndpointSQL),
+		endpoints: q(endpointsSQL), reportEndpoint: q(strings.ReplaceAll(reportEndpointSQL, "{failing}", failingTooLong)), enableEndpoint: q(enableEndpointSQL),
 		parked: q(parkedSQL), parkedAt: q(parkedAtSQL), parkedCount: q(parkedCountSQL),
 		redriveEvent: q(redriveEventSQL), redriveEvents: q(redriveEventsSQL), outbox: q(outboxSQL),
 		lockKeys: q(lockKeysSQL), reservations: q(reservationsSQL), reserve: q(reserveSQL), pruneSlots: q(pruneSlotsSQL),
