@@ -138,21 +138,26 @@ func TestStopHandsBackWhatIsUnacknowledgedAtTheDeadline(t *testing.T) {
 	require.Equal(t, 1, next.sent(ids[0])[0].Attempt)
 }
 
-// After the acknowledgement and before the mark.
+// After the acknowledgement and before the mark: of one that is being written, and of one behind it.
 func TestStopWaitsForTheMark(t *testing.T) {
 	t.Parallel()
 	b := newWorkerBundle(t)
-	id := b.publish(1)[0]
+	ids := b.publish(2)
 	blocked, release := b.block("outbox_events", "update", "new.published_at is not null")
-	p := acknowledging()
+	p, answers := heldBack()
 	r := b.relay(p)
+	b.next(p)
+	b.next(p)
+	answerAll(t, answers, 1, nil)
 	blocked()
+	answerAll(t, answers, 1, nil)
 	r.cancel()
 	b.logs.await(t, "relay.draining")
 	release()
 	require.NoError(t, r.stop())
-	require.True(t, b.event(id).Published)
-	require.Equal(t, 1, p.count())
+	require.True(t, b.event(ids[0]).Published)
+	require.True(t, b.event(ids[1]).Published)
+	require.Equal(t, 2, p.count())
 }
 
 // A publisher that ignores its context does not keep the process.
