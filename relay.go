@@ -65,7 +65,6 @@ type Relay struct {
 	cfg     RelayConfig
 	pool    *pgxpool.Pool
 	log     *slog.Logger
-	conns   int32
 	engine  atomic.Pointer[relay.Relay] // nil before Run
 	started atomic.Bool
 }
@@ -83,7 +82,7 @@ func NewRelay(pool *pgxpool.Pool, cfg RelayConfig) (*Relay, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	return &Relay{cfg: cfg, pool: pool, log: cfg.Logger.With("relayId", cfg.ID), conns: 2}, nil
+	return &Relay{cfg: cfg, pool: pool, log: cfg.Logger.With("relayId", cfg.ID)}, nil
 }
 
 func (cfg RelayConfig) withDefaults() RelayConfig {
@@ -143,7 +142,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	if !r.started.CompareAndSwap(false, true) {
 		return invalid("Relay", "must be run only once")
 	}
-	own, err := ownPool(ctx, r.pool, r.conns)
+	own, err := ownPool(ctx, r.pool, 2)
 	if err != nil {
 		return err
 	}

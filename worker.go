@@ -81,7 +81,7 @@ type WorkerConfig struct {
 	// that nothing piles up where nothing is published. All workers on a schema should agree: any of them may be the one
 	// that recovers or expires a job.
 	RecordEvents bool
-	// Publisher, if set, makes the worker run a relay beside it, and record events. It takes one connection more.
+	// Publisher, if set, makes the worker run a relay beside it, and record events. It takes two connections more.
 	Publisher Publisher
 	// Relay is how that relay works. Its Publisher, Schema, ID, Logger, Client, EventRetention and, unless it is set,
 	// ShutdownTimeout are the worker's, and may not be set here.
@@ -147,7 +147,6 @@ func (cfg *WorkerConfig) newRelay(pool *pgxpool.Pool) (*Relay, error) {
 	if err != nil {
 		return nil, fmt.Errorf("Relay: %w", err)
 	}
-	made.conns = 1
 	return made, nil
 }
 
