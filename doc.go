@@ -28,6 +28,8 @@
 //	})
 //	err = worker.Run(ctx) // until ctx ends, then drains
 //
+// With a [Publisher] the worker also runs a [Relay], which sends the events to a webhook or a broker.
+//
 // The tables are made by package [github.com/notifyq/notifyq/migrate], before the first use.
 //
 // # The life of a job
@@ -53,12 +55,14 @@
 // its job is then delivered again under the same key. With a provider that ignores keys the recipient sees it twice; a
 // notification that must rather be missed than repeated sets OnAmbiguous to [AmbiguousPark].
 //
+// Events are published at least once, too: a receiver de-duplicates by their ids.
+//
 // No order is promised among jobs of one priority, or among events. Priority is strict unless LowPriorityShare is set:
 // an endless stream of high priority holds the rest up.
 //
 // A rate limit counts admissions, not successes, and holds in this library's workers only.
 //
-// A worker opens two connections of its own, besides the pool it is given. Behind PgBouncer in transaction mode the
+// A worker opens two connections of its own, besides the pool it is given, and so does a [Relay]. Behind PgBouncer in transaction mode the
 // pool's configuration needs DefaultQueryExecMode set to pgx.QueryExecModeCacheDescribe (or Exec), and migrations a
 // direct connection.
 //

@@ -4,6 +4,7 @@ package readme_test
 import (
 	"context"
 	"encoding/json"
+	"net/http"
 	"os"
 	"strings"
 	"testing"
@@ -48,6 +49,27 @@ func work() {
 	check(err)
 }
 
+func publishing() {
+	worker, err := notifyq.NewWorker(pool, notifyq.WorkerConfig{
+		Client:    client,
+		Providers: providers,
+		Publisher: publisher, // webhook.New(…), nats.New(…), or your own: two methods
+	})
+	check(err)
+	_ = worker
+}
+
+func business(tx pgx.Tx) {
+	_, err := client.PublishTx(ctx, tx, notifyq.Event{Topic: "order.paid", Key: order.ID, Body: body})
+	check(err)
+}
+
+func receiving(r *http.Request) {
+	id, err := notifyq.VerifyWebhook(r.Header, body, secrets, 0)
+	check(err)
+	_ = id
+}
+
 func (p *Twilio) Deliver(ctx context.Context, d notifyq.Delivery) (notifyq.Receipt, error) {
 	id, err := p.send(ctx, d.Recipient, d.Payload, d.Key) // d.Key: the same in every attempt
 	switch {
@@ -66,7 +88,7 @@ type Twilio struct {
 	send func(ctx context.Context, to string, payload json.RawMessage, key any) (string, error)
 }
 
-var _ = []any{schedule, work}
+var _ = []any{schedule, work, publishing, business, receiving}
 
 var (
 	ctx      context.Context
@@ -74,7 +96,12 @@ var (
 	client   *notifyq.Client
 	provider notifyq.Provider = &Twilio{}
 	payload  json.RawMessage
-	order    struct{ ID, Email string }
+
+	providers map[notifyq.Channel]notifyq.ProviderConfig
+	publisher notifyq.Publisher
+	secrets   []string
+	body      []byte
+	order     struct{ ID, Email string }
 
 	placeOrder                                        func(context.Context, pgx.Tx, any) error
 	check                                             func(error)
