@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/notifyq/notifyq"
@@ -72,6 +73,38 @@ func TestRunDueRunsEverythingToItsEndInOrder(t *testing.T) {
 	require.Equal(t, "urgent", provider.Deliveries()[0].Recipient)
 	require.Len(t, provider.To("dying"), 3)
 	require.Empty(t, provider.To("later"))
+}
+
+func TestRunDuePublishesWhatBecameOfIt(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	client, err := notifyq.NewClient(db.Pool, notifyq.ClientConfig{Schema: db.Schema})
+	require.NoError(t, err)
+	job, err := client.Schedule(ctx, notifyq.Notification{
+		IdempotencyKey: "k", Recipient: "u", Channel: notifyq.ChannelSMS, Payload: []byte(`{}`),
+	})
+	require.NoError(t, err)
+	require.NoError(t, pgx.BeginFunc(ctx, db.Pool, func(tx pgx.Tx) error {
+		_, err := client.PublishTx(ctx, tx, notifyq.Event{Topic: "order.paid", Body: []byte("own")})
+		return err
+	}))
+	publisher := &notifyqtest.Publisher{Answer: func(e notifyq.Event) error {
+		if e.Attempt < 3 {
+			return errors.New("try again")
+		}
+		return nil
+	}}
+	require.NoError(t, notifyqtest.RunDue(ctx, db.Pool, notifyq.WorkerConfig{
+		Schema: db.Schema, Publisher: publisher,
+		Providers: map[notifyq.Channel]notifyq.ProviderConfig{notifyq.ChannelSMS: {Provider: &notifyqtest.Provider{}}},
+	}))
+	require.Len(t, publisher.Of("order.paid"), 3)
+	sent := publisher.Of(notifyq.TopicSent)
+	require.Len(t, sent, 3)
+	require.Equal(t, job.ID.String(), sent[2].Key)
+	require.Len(t, publisher.Events(), 6)
 }
 
 func TestRunDueEndsWithItsContext(t *testing.T) {

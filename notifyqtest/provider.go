@@ -7,6 +7,9 @@
 //		Providers: map[notifyq.Channel]notifyq.ProviderConfig{notifyq.ChannelEmail: {Provider: provider}},
 //	})
 //	sent := provider.Deliveries()
+//
+// Publisher does the same for events. For those who write a notifyq.Publisher of their own, TestPublisher proves that it
+// keeps the contract.
 package notifyqtest
 
 import (

@@ -24,7 +24,8 @@ const (
 // RunDue delivers everything that is due in the channels of cfg.Providers, one job after another, highest priority first
 // and oldest due time first, and returns when none is due any more. Retries follow at once instead of after their
 // backoff, so a job runs to its end: SENT, FAILED, DEAD_LETTERED, or a wait that a provider or a rate limit asked for.
-// Jobs for later stay as they are.
+// Jobs for later stay as they are. With a cfg.Publisher the events that are due are published too, those of PublishTx among
+// them.
 //
 // cfg needs Providers; its Concurrency, BatchSize, PollInterval and Retry are replaced, and Logger is silent if nil. A
 // provider that keeps answering Misconfigured keeps its jobs due: give ctx a deadline.
@@ -32,6 +33,9 @@ func RunDue(ctx context.Context, pool *pgxpool.Pool, cfg notifyq.WorkerConfig) e
 	cfg.Schema = cmp.Or(cfg.Schema, notifyq.DefaultSchema)
 	cfg.Concurrency, cfg.BatchSize, cfg.PollInterval = 1, 1, pollEvery
 	cfg.Retry = notifyq.RetryPolicy{BaseDelay: time.Millisecond, MaxDelay: time.Millisecond}
+	if cfg.Publisher != nil {
+		cfg.Relay.PollInterval, cfg.Relay.Retry = pollEvery, cfg.Retry
+	}
 	cfg.Providers = maps.Clone(cfg.Providers)
 	for channel, p := range cfg.Providers {
 		p.Concurrency = 0
@@ -53,7 +57,7 @@ func RunDue(ctx context.Context, pool *pgxpool.Pool, cfg notifyq.WorkerConfig) e
 	return errors.Join(err, <-done)
 }
 
-// awaitQuiet returns when nothing is due and nothing is being delivered.
+// awaitQuiet returns when nothing is due and nothing is being delivered or published.
 func awaitQuiet(ctx context.Context, pool *pgxpool.Pool, cfg notifyq.WorkerConfig, done chan error) error {
 	queue := store.New(cfg.Schema, store.Guards{})
 	channels := make([]string, 0, len(cfg.Providers))
@@ -64,9 +68,12 @@ func awaitQuiet(ctx context.Context, pool *pgxpool.Pool, cfg notifyq.WorkerConfi
 	defer ticker.Stop()
 	for {
 		left, err := queue.DueSoon(ctx, pool, channels, soon)
+		if err == nil && left == 0 && cfg.Publisher != nil {
+			left, err = queue.EventsDueSoon(ctx, pool, soon)
+		}
 		switch {
 		case err != nil && ctx.Err() != nil:
-			return fmt.Errorf("notifyqtest: jobs are still due: %w", ctx.Err())
+			return fmt.Errorf("notifyqtest: jobs or events are still due: %w", ctx.Err())
 		case err != nil:
 			return fmt.Errorf("notifyqtest: %s", store.Describe(err))
 		case left == 0:
@@ -77,7 +84,7 @@ func awaitQuiet(ctx context.Context, pool *pgxpool.Pool, cfg notifyq.WorkerConfi
 			done <- nil
 			return err
 		case <-ctx.Done():
-			return fmt.Errorf("notifyqtest: jobs are still due: %w", ctx.Err())
+			return fmt.Errorf("notifyqtest: jobs or events are still due: %w", ctx.Err())
 		case <-ticker.C:
 		}
 	}

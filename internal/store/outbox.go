@@ -69,3 +69,16 @@ func (s *Store) Outbox(ctx context.Context, q Querier, thresholds []int32) (Outb
 		return o, err
 	})
 }
+
+const eventsDueSoonSQL = `
+select count(*)
+  from @outbox_events e
+ where e.published_at is null and e.parked_at is null
+   and (e.claim_token is not null or e.next_attempt_at <= statement_timestamp() + $1::bigint * interval '1 microsecond')`
+
+// EventsDueSoon counts the events that are claimed, or due within d. It reads all that are pending: it is for tests.
+func (s *Store) EventsDueSoon(ctx context.Context, q Querier, d time.Duration) (int, error) {
+	var n int
+	err := q.QueryRow(ctx, s.sql.eventsDueSoon, micros(d)).Scan(&n)
+	return n, err
+}

@@ -49,7 +49,7 @@ type statements struct {
 	redriveEvent, redriveEvents, outbox           string
 	lockKeys, reservations, reserve, pruneSlots   string
 	pruneJobs, pruneEvents, pruneOwnEvents        string
-	stats, lag, dueSoon                           string
+	stats, lag, dueSoon, eventsDueSoon            string
 }
 
 // render fills in the schema, which every relation and function is qualified with so that search_path never matters.
@@ -78,6 +78,6 @@ func (s *Store) render() statements {
 		redriveEvent: q(redriveEventSQL), redriveEvents: q(redriveEventsSQL), outbox: q(outboxSQL),
 		lockKeys: q(lockKeysSQL), reservations: q(reservationsSQL), reserve: q(reserveSQL), pruneSlots: q(pruneSlotsSQL),
 		pruneJobs: q(pruneJobsSQL), pruneEvents: q(pruneEventsSQL), pruneOwnEvents: q(pruneOwnEventsSQL),
-		stats: q(statsSQL), lag: q(lagSQL), dueSoon: q(dueSoonSQL),
+		stats: q(statsSQL), lag: q(lagSQL), dueSoon: q(dueSoonSQL), eventsDueSoon: q(eventsDueSoonSQL),
 	}
 }
