@@ -253,7 +253,7 @@ func TestLateRelayCannotEndTheClaimOfAnother(t *testing.T) {
 	b := newWorkerBundle(t)
 	id := b.publish(1)[0]
 	slow, slowAnswers := heldBack()
-	first := b.relay(slow)
+	first := b.relay(slow, func(cfg *notifyq.RelayConfig) { cfg.PollInterval = time.Hour }) // or it would take it again
 	b.next(slow)
 	b.expireEventLeases(id)
 	other, otherAnswers := heldBack()
