@@ -109,7 +109,9 @@ type Worker struct {
 	cfg     WorkerConfig
 	pool    *pgxpool.Pool
 	log     *slog.Logger
-	relay   *Relay // nil without a Publisher
+	relay   *Relay                        // nil without a Publisher
+	engine  atomic.Pointer[engine.Engine] // nil before Run
+	stopped atomic.Bool
 	started atomic.Bool
 }
 
@@ -288,6 +290,8 @@ func (w *Worker) Run(ctx context.Context) error {
 // work runs the engine until it has drained.
 func (w *Worker) work(ctx context.Context, own *pgxpool.Pool) error {
 	e := engine.New(w.engineConfig(own))
+	w.engine.Store(e)
+	defer context.AfterFunc(ctx, func() { w.stopped.Store(true) })()
 	if w.cfg.Client != nil {
 		defer w.cfg.Client.wakers.add(e.Wake)()
 	}
@@ -368,4 +372,40 @@ func ended(s Status, reason string) engine.Decision {
 		event = "job.fail"
 	}
 	return engine.Decision{Status: number, Reason: reason, Event: event}
+}
+
+// WorkerStats is what a worker has done since it started, and what it holds.
+type WorkerStats struct {
+	Claimed, Sent, Retried int64
+	Failed, DeadLettered   int64
+	Released               int64 // handed back with the attempt refunded: at a stop, or with the provider misconfigured
+	Deferred               int64 // sent back by a rate limit
+	LeaseLost              int64 // what was told too late: another worker had the job
+	Recovered              int64 // expired claims of other workers
+	// Waiting jobs are claimed and not started; Unrecorded ones have an outcome that is not written yet.
+	Waiting, Running, Unrecorded int
+	// PolledAt is when the worker last looked for due jobs, or had no room for any. One that is alive and has its database
+	// keeps it within a poll interval and the time of a claim. Zero before the first.
+	PolledAt time.Time
+	// Draining tells that the worker has been told to stop.
+	Draining bool
+	// Relay is that of the worker's relay; zero without a Publisher.
+	Relay RelayStats
+}
+
+// Stats reads counters. It does not ask the database.
+func (w *Worker) Stats() WorkerStats {
+	stats := WorkerStats{Draining: w.stopped.Load()}
+	if w.relay != nil {
+		stats.Relay = w.relay.Stats()
+	}
+	e := w.engine.Load()
+	if e == nil {
+		return stats
+	}
+	c := e.Counts()
+	stats.Claimed, stats.Sent, stats.Retried, stats.Failed, stats.DeadLettered = c.Claimed, c.Sent, c.Retried, c.Failed, c.DeadLettered
+	stats.Released, stats.Deferred, stats.LeaseLost, stats.Recovered = c.Released, c.Deferred, c.LeaseLost, c.Recovered
+	stats.Waiting, stats.Running, stats.Unrecorded, stats.PolledAt = c.Waiting, c.Running, c.Unrecorded, c.PolledAt
+	return stats
 }

@@ -56,6 +56,9 @@ func (c *claimer) loop(ctx context.Context) {
 		c.e.startRunners()
 		for ctx.Err() == nil && c.step(ctx) {
 		}
+		if c.failures == 0 {
+			c.e.counts.polledAt.Store(time.Now().UnixNano())
+		}
 		c.alarm.set(c.e.board.nextPause(time.Now()))
 		c.pace.set(c.e.board.nextPace(time.Now()))
 	}
@@ -162,6 +165,7 @@ func (c *claimer) claim(ctx context.Context, lanes []store.Lane, full bool) ([]*
 	if full {
 		c.look.Took(sent)
 	}
+	c.e.counts.claimed.Add(int64(len(rows)))
 	all := make([]Job, len(rows))
 	jobs := make([]*Job, len(rows))
 	for i := range rows {

@@ -119,6 +119,7 @@ type Engine struct {
 	starter  *starter
 	recorder *recorder
 	keeper   *keeper
+	counts   counters
 	// deliveries is what provider calls run under: it outlives the stop and ends with the drain.
 	deliveries context.Context
 	// calls is what ends database calls when the time of the drain is over.

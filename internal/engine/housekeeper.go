@@ -45,6 +45,8 @@ func (e *Engine) recover(ctx context.Context) {
 		return len(r.Requeued)+len(r.DeadLettered) == housekeepingBatch, err
 	})
 	if requeued+dead > 0 {
+		e.counts.recovered.Add(int64(requeued + dead))
+		e.counts.deadLettered.Add(int64(dead))
 		e.log.Warn("jobs.recovered", "requeued", requeued, "deadLettered", dead)
 		e.board.wantMore()
 	}
@@ -54,6 +56,7 @@ func (e *Engine) recover(ctx context.Context) {
 func (e *Engine) expire(ctx context.Context) {
 	e.repeat(ctx, "worker.expiry_failed", func(ctx context.Context) (bool, error) {
 		over, err := e.cfg.Store.Expire(ctx, e.cfg.Pool, housekeepingBatch, e.cfg.Events)
+		e.counts.failed.Add(int64(len(over)))
 		for _, id := range over {
 			e.log.Warn("job.fail", "jobId", id, "reason", "expired")
 		}

@@ -126,10 +126,12 @@ func (r *recorder) conclude(batch []outcome, held writeback.Held, uncertain bool
 		o := &batch[i]
 		if _, ok := held[o.job.ID]; !ok {
 			if !uncertain {
+				r.e.counts.leaseLost.Add(1)
 				r.e.log.Warn("job.claim_lost", "jobId", o.job.ID, "attempt", o.job.AttemptCount)
 			}
 			continue
 		}
+		r.e.counts.count(o)
 		if o.kind != sent || debug {
 			r.tell(o)
 		}

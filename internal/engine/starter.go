@@ -412,8 +412,10 @@ func (s *starter) questions(jobs []*Job, holders int) (asks []Ask, locks []int64
 // deferred takes a job off the board that the database has taken back, or that was lost before.
 func (s *starter) deferred(j *Job, hasSlot bool, due time.Time, held []uuid.UUID) {
 	if slices.Contains(held, j.ID) {
+		s.e.counts.deferred.Add(1)
 		s.e.log.Info("job.rate_limited", "jobId", j.ID, "attempt", j.AttemptCount, "until", due.UTC())
 	} else {
+		s.e.counts.leaseLost.Add(1)
 		s.e.log.Warn("job.claim_lost", "jobId", j.ID, "attempt", j.AttemptCount)
 	}
 	if hasSlot {

@@ -145,7 +145,9 @@ func (rec *recorder) tell(o *outcome) {
 		log.Debug("event.released", "why", o.why)
 	case o.parked != "":
 		log.Warn("event.parked", "class", o.result.Class, "reason", o.parked)
+	case o.event.endpoint != nil:
+		log.Info("webhook.failed", "endpoint", o.event.endpoint.info.Name, "class", o.result.Class, "delayMs", o.delay.Milliseconds())
 	default:
-		log.Info("event.retry", "class", o.result.Class, "delayMs", o.delay.Milliseconds())
+		log.Info("event.failed", "class", o.result.Class, "delayMs", o.delay.Milliseconds())
 	}
 }
