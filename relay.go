@@ -298,6 +298,8 @@ type RelayStats struct {
 	Released                   int64 // handed back without a failure: at a stop, or with the receiver busy or away
 	LeaseLost                  int64 // what was told too late: another relay had the event
 	Sending                    int   // now
+	// PolledAt is when the relay last looked for due events, or had no room for any. Zero before the first.
+	PolledAt time.Time
 	// Outbox is the same for all relays of a schema: alert on the maximum, not on the sum. SampledAt is zero before the
 	// first look.
 	Outbox    OutboxStats
@@ -313,7 +315,7 @@ func (r *Relay) Stats() RelayStats {
 	c := e.Counts()
 	stats := RelayStats{
 		Claimed: c.Claimed, Published: c.Published, Failed: c.Failed, Parked: c.Parked, Released: c.Released,
-		LeaseLost: c.LeaseLost, Sending: c.Sending,
+		LeaseLost: c.LeaseLost, Sending: c.Sending, PolledAt: c.PolledAt,
 	}
 	if sample := e.Sample(); sample != nil {
 		stats.Outbox, stats.SampledAt = outboxStats(sample.Outbox), sample.At

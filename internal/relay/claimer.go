@@ -34,6 +34,9 @@ func (c *claimer) loop(ctx context.Context) {
 		}
 		for ctx.Err() == nil && c.step(ctx) {
 		}
+		if c.failures == 0 {
+			c.r.counts.polledAt.Store(time.Now().UnixNano())
+		}
 		poll.Reset(c.wait(time.Now()))
 	}
 }

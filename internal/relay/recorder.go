@@ -38,6 +38,7 @@ const (
 // counters are what a relay has done since it started.
 type counters struct {
 	claimed, published, failed, parked, released, leaseLost atomic.Int64
+	polledAt                                                atomic.Int64 // in nanoseconds; 0: never
 }
 
 func newRecorder(r *Relay) *recorder {

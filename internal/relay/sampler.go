@@ -18,15 +18,20 @@ type Sample struct {
 type Counts struct {
 	Claimed, Published, Failed, Parked, Released, LeaseLost int64
 	Sending                                                 int
+	PolledAt                                                time.Time // zero: never
 }
 
 // Counts reads the counters.
 func (r *Relay) Counts() Counts {
 	c := &r.counts
-	return Counts{
+	counts := Counts{
 		Claimed: c.claimed.Load(), Published: c.published.Load(), Failed: c.failed.Load(), Parked: c.parked.Load(),
 		Released: c.released.Load(), LeaseLost: c.leaseLost.Load(), Sending: r.slots.running(),
 	}
+	if at := c.polledAt.Load(); at != 0 {
+		counts.PolledAt = time.Unix(0, at)
+	}
+	return counts
 }
 
 // Sample is the last look at the outbox, or nil before the first.
