@@ -36,14 +36,15 @@ type ClientConfig struct {
 // Client schedules notifications and reads and operates on jobs. It is safe for concurrent use, holds no connection of
 // its own and needs no closing.
 type Client struct {
-	pool   *pgxpool.Pool
-	store  *store.Store
-	cfg    ClientConfig
-	log    *slog.Logger
-	tenant *string // nil: every tenant's
-	broken error   // of ForTenant: returned by every call
-	wakers *wakers // of workers
-	relays *wakers // of relays
+	pool    *pgxpool.Pool
+	store   *store.Store
+	cfg     ClientConfig
+	log     *slog.Logger
+	tenant  *string // nil: every tenant's
+	broken  error   // of ForTenant: returned by every call
+	wakers  *wakers // of workers
+	relays  *wakers // of relays
+	commits *commits
 }
 
 // NewClient checks the configuration; it does not touch the database. The pool stays the caller's.
@@ -69,7 +70,7 @@ func NewClient(pool *pgxpool.Pool, cfg ClientConfig) (*Client, error) {
 		return nil, invalid("OnAmbiguous", `must be "retry" or "park"`)
 	}
 	return &Client{
-		pool: pool, store: newStore(cfg.Schema), cfg: cfg, log: cfg.Logger, wakers: &wakers{}, relays: &wakers{},
+		pool: pool, store: newStore(cfg.Schema), cfg: cfg, log: cfg.Logger, wakers: &wakers{}, relays: &wakers{}, commits: &commits{},
 	}, nil
 }
 
@@ -98,11 +99,19 @@ func (c *Client) ForTenant(tenant string) *Client {
 	return &limited
 }
 
-// Schedule stores one notification in a transaction of its own and returns once it is committed. It returns an
+// Schedule stores one notification and returns once it is committed, in a transaction of its own or one that it shares
+// with other calls of the moment. It returns an
 // *InvalidError or ErrKeyReused if nothing was stored because of the request, and any other error if the database did
 // not answer: then the same call may be repeated safely.
 func (c *Client) Schedule(ctx context.Context, n Notification) (Scheduled, error) {
-	return one(c.ScheduleMany(ctx, []Notification{n}))
+	if c.broken != nil {
+		return Scheduled{}, c.broken
+	}
+	job, err := c.newJob(n)
+	if err != nil {
+		return Scheduled{Err: err}, err
+	}
+	return c.schedule(ctx, job)
 }
 
 // ScheduleTx stores one notification in the caller's transaction: it exists if and only if that commits. A key that is
@@ -129,20 +138,24 @@ func (c *Client) ScheduleMany(ctx context.Context, ns []Notification) ([]Schedul
 	if err != nil {
 		return nil, err
 	}
-	err = batch.store(ctx, c.pool, func(jobs []store.NewJob, places []int) (out []store.Inserted, err error) {
-		err = again(ctx, func() error {
-			out, err = c.store.InsertCommitted(ctx, c.pool, jobs, places)
-			return err
-		})
-		return out, err
-	})
-	if err != nil {
+	if err := batch.commit(ctx, 0); err != nil {
 		return nil, databaseError("schedule", err)
 	}
 	if batch.due {
 		c.wakers.wake()
 	}
 	return batch.answers, nil
+}
+
+// commit stores the batch in a transaction of its own. lockWait bounds the wait for keys that others hold; 0 does not.
+func (b *batch) commit(ctx context.Context, lockWait time.Duration) error {
+	return b.store(ctx, b.c.pool, func(jobs []store.NewJob, places []int) (out []store.Inserted, err error) {
+		err = again(ctx, func() error {
+			out, err = b.c.store.InsertCommitted(ctx, b.c.pool, jobs, places, lockWait)
+			return err
+		})
+		return out, err
+	})
 }
 
 // ScheduleManyTx is ScheduleMany in the caller's transaction; see ScheduleTx.

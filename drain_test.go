@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/notifyq/notifyq"
@@ -21,10 +22,21 @@ func (b *workerBundle) block(table, operation, condition string) (begun, release
 	b.exec(`create function @block() returns trigger language plpgsql as
 		$$begin perform pg_advisory_xact_lock_shared(hashtext(tg_table_schema)); return new; end$$`)
 	b.exec(`create trigger block before ` + operation + ` on @` + table + ` for each row when (` + condition + `) execute function @block()`)
-	return b.awaitLock, func() {
+	return func() { b.t.Helper(); b.awaitBlocked(tx, 1) }, func() {
 		b.t.Helper()
 		require.NoError(b.t, tx.Rollback(b.t.Context()))
 	}
+}
+
+// awaitBlocked waits until n connections wait for a transaction.
+func (b *workerBundle) awaitBlocked(tx pgx.Tx, n int) {
+	b.t.Helper()
+	pid := tx.Conn().PgConn().PID()
+	require.Eventually(b.t, func() bool {
+		var blocked int
+		err := b.Pool.QueryRow(b.t.Context(), `select count(*) from pg_stat_activity where $1 = any(pg_blocking_pids(pid))`, pid).Scan(&blocked)
+		return err == nil && blocked >= n
+	}, patience, poll)
 }
 
 // awaitLock waits until a statement on the schema waits for a lock.

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/google/uuid"
@@ -93,10 +94,14 @@ func (s *Store) Insert(ctx context.Context, q Querier, jobs []NewJob, places []i
 	return collectInserted(rows, places)
 }
 
-// InsertCommitted is Insert in a transaction of its own, in one round trip.
-func (s *Store) InsertCommitted(ctx context.Context, pool *pgxpool.Pool, jobs []NewJob, places []int) ([]Inserted, error) {
+// InsertCommitted is Insert in a transaction of its own, in one round trip. lockWait, unless it is 0, bounds the wait for
+// a key that another transaction has inserted and not committed.
+func (s *Store) InsertCommitted(ctx context.Context, pool *pgxpool.Pool, jobs []NewJob, places []int, lockWait time.Duration) ([]Inserted, error) {
 	var out []Inserted
 	err := pipeline(ctx, pool, func(b *pgx.Batch) {
+		if lockWait > 0 {
+			b.Queue(`select set_config('lock_timeout', $1, true)`, strconv.FormatInt(lockWait.Milliseconds(), 10))
+		}
 		b.Queue(s.sql.insert, insertArgs(jobs, places)...).Query(func(rows pgx.Rows) (err error) {
 			out, err = collectInserted(rows, places)
 			return err
