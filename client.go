@@ -31,6 +31,10 @@ type ClientConfig struct {
 	// RecipientKey makes what rate limits, lists and erasure go by of a recipient, so that two spellings of one address
 	// can count as one. Default: the recipient as given. It is called with an empty channel where none is known.
 	RecipientKey func(channel Channel, recipient string) string
+	// TraceContext reads what a trace goes on by, a W3C traceparent, from the context of a Schedule. It is stored with the
+	// job and handed to the provider as Delivery.TraceContext. At most 512 bytes without control characters; anything else
+	// is left out. Default none.
+	TraceContext func(ctx context.Context) string
 }
 
 // Client schedules notifications and reads and operates on jobs. It is safe for concurrent use, holds no connection of
@@ -111,6 +115,7 @@ func (c *Client) Schedule(ctx context.Context, n Notification) (Scheduled, error
 	if err != nil {
 		return Scheduled{Err: err}, err
 	}
+	job.TraceContext = c.traceContext(ctx)
 	return c.schedule(ctx, job)
 }
 
@@ -134,7 +139,7 @@ func one(many []Scheduled, err error) (Scheduled, error) {
 // ScheduleMany stores up to 10,000 notifications in one transaction and answers each at its place. An item that is
 // invalid, or whose key was used for another request, has its Err set, and the others are stored all the same.
 func (c *Client) ScheduleMany(ctx context.Context, ns []Notification) ([]Scheduled, error) {
-	batch, err := c.prepare(ns)
+	batch, err := c.prepare(ctx, ns)
 	if err != nil {
 		return nil, err
 	}
@@ -160,7 +165,7 @@ func (b *batch) commit(ctx context.Context, lockWait time.Duration) error {
 
 // ScheduleManyTx is ScheduleMany in the caller's transaction; see ScheduleTx.
 func (c *Client) ScheduleManyTx(ctx context.Context, tx pgx.Tx, ns []Notification) ([]Scheduled, error) {
-	batch, err := c.prepare(ns)
+	batch, err := c.prepare(ctx, ns)
 	if err != nil {
 		return nil, err
 	}
@@ -194,7 +199,7 @@ type batch struct {
 	due     bool           // some are due now
 }
 
-func (c *Client) prepare(ns []Notification) (*batch, error) {
+func (c *Client) prepare(ctx context.Context, ns []Notification) (*batch, error) {
 	switch {
 	case c.broken != nil:
 		return nil, c.broken
@@ -209,15 +214,30 @@ func (c *Client) prepare(ns []Notification) (*batch, error) {
 		return nil, invalid("Notifications", fmt.Sprintf("must have at most %d bytes of payload together", MaxBatchPayloadBytes))
 	}
 	b := &batch{c: c, answers: make([]Scheduled, len(ns)), jobs: make([]store.NewJob, 0, len(ns)), places: make([]int, 0, len(ns))}
+	trace := c.traceContext(ctx)
 	for i := range ns {
 		job, err := c.newJob(ns[i])
 		if err != nil {
 			b.answers[i].Err = err
 			continue
 		}
+		job.TraceContext = trace
 		b.jobs, b.places = append(b.jobs, job), append(b.places, i)
 	}
 	return b, nil
+}
+
+// traceContext is what is stored of the caller's trace.
+func (c *Client) traceContext(ctx context.Context) string {
+	const maxBytes = 512
+	if c.cfg.TraceContext == nil {
+		return ""
+	}
+	trace := c.cfg.TraceContext(ctx)
+	if checkText("TraceContext", trace, maxBytes) != nil {
+		return ""
+	}
+	return trace
 }
 
 // newJob checks n and fills in its defaults.

@@ -42,6 +42,8 @@ type Delivery struct {
 	Recipient      string
 	Channel        Channel
 	Payload        json.RawMessage
+	// TraceContext is what ClientConfig.TraceContext read when the job was scheduled; empty without one.
+	TraceContext string
 }
 
 // Receipt is what an accepting provider answers.

@@ -332,6 +332,7 @@ func (w *Worker) deliver(ctx context.Context, j *engine.Job) engine.Result {
 	receipt, err := w.cfg.Providers[Channel(j.Channel)].Provider.Deliver(ctx, Delivery{
 		Key: j.ID, Attempt: int(j.AttemptCount), FirstAttemptAt: j.FirstAttemptAt.UTC(), Tenant: j.Tenant,
 		Recipient: j.Recipient, Channel: Channel(j.Channel), Payload: j.Payload,
+		TraceContext: j.TraceContext,
 	})
 	if err == nil {
 		return engine.Result{Class: engine.ClassSent, ProviderID: cut(cleanError(receipt.ProviderID), 255)}

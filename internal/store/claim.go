@@ -52,6 +52,7 @@ type Claimed struct {
 	ID                                       uuid.UUID
 	Tenant, Channel, Recipient, RecipientKey string
 	Payload                                  []byte
+	TraceContext                             string
 	Priority, AttemptCount, MaxAttempts      int16
 	RedriveCount                             int32
 	Park                                     bool
@@ -101,7 +102,7 @@ with due as materialized (
 )
 select c.id, n.tenant, n.channel, n.recipient, n.recipient_key, n.payload, n.priority, c.attempt_count, c.max_attempts,
        c.redrive_count, n.on_ambiguous = 1, c.next_attempt_at, c.first_attempt_at,
-       coalesce((extract(epoch from c.expires_at - statement_timestamp()) * 1000000)::bigint, 0)
+       n.trace_context, coalesce((extract(epoch from c.expires_at - statement_timestamp()) * 1000000)::bigint, 0)
   from claimed c
   join @notifications n on n.id = any(array[c.id])`
 
@@ -150,11 +151,13 @@ func collectClaimed(rows pgx.Rows, limit int) ([]Claimed, error) {
 		jobs = append(jobs, Claimed{})
 		j := &jobs[len(jobs)-1]
 		var expiresInMicros int64
+		var trace pgtype.Text
 		if err := rows.Scan(&j.ID, &j.Tenant, &j.Channel, &j.Recipient, &j.RecipientKey, &j.Payload, &j.Priority,
 			&j.AttemptCount, &j.MaxAttempts, &j.RedriveCount, &j.Park, &j.NextAttemptAt, &j.FirstAttemptAt,
-			&expiresInMicros); err != nil {
+			&trace, &expiresInMicros); err != nil {
 			return nil, err
 		}
+		j.TraceContext = trace.String
 		j.ExpiresIn = time.Duration(expiresInMicros) * time.Microsecond
 	}
 	return jobs, rows.Err()

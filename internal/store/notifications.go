@@ -19,6 +19,7 @@ import (
 type NewJob struct {
 	Tenant, Key, Recipient, RecipientKey, Channel string
 	Fingerprint, Payload                          []byte
+	TraceContext                                  string
 	Priority, MaxAttempts                         int16
 	Park                                          bool
 	SendAt                                        time.Time // zero: now plus Delay
@@ -59,9 +60,10 @@ with clock as materialized (
 ), item as materialized (
     select (c.prefix || i.tail)::uuid as id, c.now, i.*, coalesce(i.send_at, c.now + i.delay_us * interval '1 microsecond') as scheduled_at
       from unnest($1::text[], $2::text[], $3::text[], $4::bytea[], $5::text[], $6::text[], $7::text[], $8::text[],
-                  $9::smallint[], $10::smallint[], $11::smallint[], $12::timestamptz[], $13::bigint[], $14::timestamptz[])
+                  $9::smallint[], $10::smallint[], $11::smallint[], $12::timestamptz[], $13::bigint[], $14::timestamptz[],
+                  $15::text[])
            as i(tail, tenant, idempotency_key, request_fingerprint, recipient, recipient_key, channel, payload,
-                priority, max_attempts, on_ambiguous, send_at, delay_us, expires_at)
+                priority, max_attempts, on_ambiguous, send_at, delay_us, expires_at, trace_context)
      cross join clock c
 ), judged as materialized (
     select i.*, case when i.scheduled_at > i.now + interval '8760 hours' then 1
@@ -69,9 +71,10 @@ with clock as materialized (
       from item i
 ), fresh as (
     insert into @notifications as n (id, tenant, idempotency_key, request_fingerprint, recipient, recipient_key, channel,
-                                     payload, priority, scheduled_at, expires_at, max_attempts, on_ambiguous, created_at)
+                                     payload, priority, scheduled_at, expires_at, max_attempts, on_ambiguous, trace_context,
+                                     created_at)
     select id, tenant, idempotency_key, request_fingerprint, recipient, recipient_key, channel,
-           payload::json, priority, scheduled_at, expires_at, max_attempts, on_ambiguous, now
+           payload::json, priority, scheduled_at, expires_at, max_attempts, on_ambiguous, trace_context, now
       from judged where fault = 0
     on conflict (tenant, idempotency_key) do nothing
     returning n.id, n.tenant, n.channel, n.priority, n.scheduled_at, n.expires_at, n.max_attempts, n.on_ambiguous, n.created_at
@@ -118,6 +121,7 @@ func insertArgs(jobs []NewJob, places []int) []any {
 		priorities, maxAttempts, onAmbiguous            = make([]int16, n), make([]int16, n), make([]int16, n)
 		sendAt, expiresAt, delays                       = make([]pgtype.Timestamptz, n), make([]pgtype.Timestamptz, n), make([]int64, n)
 	)
+	traces := make([]pgtype.Text, n)
 	random := make([]byte, 6*n)
 	_, _ = rand.Read(random) // never fails
 	for i := range jobs {
@@ -125,7 +129,7 @@ func insertArgs(jobs []NewJob, places []int) []any {
 		tails[i] = idTail(places[i], random[6*i:6*i+6])
 		tenants[i], keys[i], recipients[i], recipientKeys[i] = j.Tenant, j.Key, j.Recipient, j.RecipientKey
 		channels[i], payloads[i], fingerprints[i] = j.Channel, string(j.Payload), j.Fingerprint
-		priorities[i], maxAttempts[i] = j.Priority, j.MaxAttempts
+		priorities[i], maxAttempts[i], traces[i] = j.Priority, j.MaxAttempts, optional(j.TraceContext)
 		if j.Park {
 			onAmbiguous[i] = 1
 		}
@@ -133,7 +137,7 @@ func insertArgs(jobs []NewJob, places []int) []any {
 	}
 	return []any{
 		tails, tenants, keys, fingerprints, recipients, recipientKeys, channels, payloads,
-		priorities, maxAttempts, onAmbiguous, sendAt, delays, expiresAt,
+		priorities, maxAttempts, onAmbiguous, sendAt, delays, expiresAt, traces,
 	}
 }
 
