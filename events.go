@@ -16,7 +16,7 @@ import (
 
 // PublishTx writes an event of the caller's own into the outbox, in the caller's transaction: it is published at least
 // once if that commits, and never if it does not. Topic is 1 to 255 bytes, Key at most 255, without control characters;
-// Body is 1 byte to 1 MiB and is sent as it is. A nil ID is made up; an ID that was used before is an error of the
+// Body is 1 byte to 1 MiB and is sent as it is; CreatedAt and Attempt are not the caller's. A nil ID is made up; an ID that was used before is an error of the
 // database. The id under which it is published is returned.
 func (c *Client) PublishTx(ctx context.Context, tx pgx.Tx, e Event) (uuid.UUID, error) {
 	if c.broken != nil {
@@ -181,7 +181,8 @@ func (c *Client) RedriveEvents(ctx context.Context, p RedriveEventsParams) (Redr
 	if err != nil {
 		return Redriven{}, err
 	}
-	return c.redriveEvents(ctx, filter, p.Limit, every, p.Operation)
+	done, _, err := c.redriveEvents(ctx, filter, p.Limit, every, p.Operation)
+	return done, err
 }
 
 func (c *Client) parkedFilter(p *RedriveEventsParams) (f store.ParkedFilter, every time.Duration, err error) {
@@ -214,19 +215,21 @@ func pace(perSecond float64) (time.Duration, error) {
 	return time.Duration(float64(time.Second) / perSecond), nil
 }
 
-func (c *Client) redriveEvents(ctx context.Context, f store.ParkedFilter, limit int, every time.Duration, op Operation) (done Redriven, err error) {
+func (c *Client) redriveEvents(ctx context.Context, f store.ParkedFilter, limit int, every time.Duration, op Operation) (done Redriven, last uuid.UUID, err error) {
+	var step store.EventsRedriven
 	err = c.inTx(ctx, func(q store.Querier) (err error) {
-		done.Retried, done.Remaining, err = c.store.RedriveEvents(ctx, q, f, limit, every, store.By{Actor: op.Actor, Reason: op.Reason})
+		step, err = c.store.RedriveEvents(ctx, q, f, limit, every, store.By{Actor: op.Actor, Reason: op.Reason})
 		return err
 	})
 	if err != nil {
-		return Redriven{}, databaseError("redrive", err)
+		return Redriven{}, uuid.Nil, databaseError("redrive", err)
 	}
+	done = Redriven{Retried: step.Back, Remaining: step.Left}
 	c.log.Info("events.redriven", "endpoint", f.Endpoint, "retried", done.Retried, "remaining", done.Remaining, "actor", op.Actor)
 	if done.Retried > 0 {
 		c.relays.wake()
 	}
-	return done, nil
+	return done, step.Last, nil
 }
 
 // EndpointStatus is what is known of a receiver of events.
@@ -238,12 +241,12 @@ type EndpointStatus struct {
 	Reason       string    // of the disabling: gone or failing
 }
 
-// Endpoints lists the receivers that relays have met, at most 1,000, by name.
+// Endpoints lists the receivers that relays have met, the first 1,000 by name.
 func (c *Client) Endpoints(ctx context.Context) ([]EndpointStatus, error) {
 	if err := c.wholeOutbox(); err != nil {
 		return nil, err
 	}
-	rows, err := c.store.Endpoints(ctx, c.pool, nil)
+	rows, err := c.store.ListEndpoints(ctx, c.pool, 1000)
 	if err != nil {
 		return nil, databaseError("list", err)
 	}
@@ -265,9 +268,9 @@ type EnableParams struct {
 }
 
 // EnableEndpoint lets events go to an endpoint again, and brings back what it missed: the events that were held for it,
-// and those that were given up since it began to fail. It returns how many. For an endpoint that is enabled it brings back
-// what is still held, so it can be called again after an error. Relays notice within seconds. ErrNotFound if no relay has
-// met an endpoint of this name.
+// and those that were given up since it began to fail. It returns how many. It can be called again after an error, and goes
+// on with what is left. What was given up before an endpoint recovered by itself is for RedriveEvents. Relays notice
+// within seconds. ErrNotFound if no relay has met an endpoint of this name.
 func (c *Client) EnableEndpoint(ctx context.Context, p EnableParams) (int, error) {
 	every, err := pace(p.PerSecond)
 	if err = cmp.Or(err, c.wholeOutbox(), checkName("Name", p.Name, maxEndpointBytes), checkOperation(p.Operation)); err != nil {
@@ -286,16 +289,27 @@ func (c *Client) EnableEndpoint(ctx context.Context, p EnableParams) (int, error
 		return 0, ErrNotFound
 	}
 	c.log.Info("endpoint.enabled", "endpoint", p.Name, "actor", p.Operation.Actor)
-	missed := store.ParkedFilter{Endpoint: p.Name, Since: since}
-	if since.IsZero() {
-		missed.Reason = string(ParkedDisabled)
+	missed := store.ParkedFilter{Endpoint: p.Name, OrHeld: true, Reason: string(ParkedDisabled)}
+	if !since.IsZero() {
+		// The first failures may have been recorded before the endpoint was known to fail.
+		missed.Reason, missed.Since = "", since.Add(-time.Minute)
 	}
-	for total := 0; ; {
-		done, err := c.redriveEvents(ctx, missed, maxRedrive, every, p.Operation)
+	total, err := c.bringBack(ctx, missed, every, p.Operation)
+	if err != nil || since.IsZero() {
+		return total, err
+	}
+	return total, databaseError("enable", c.store.NothingMissed(ctx, c.pool, p.Name, since))
+}
+
+// bringBack redrives all that are chosen, in steps.
+func (c *Client) bringBack(ctx context.Context, f store.ParkedFilter, every time.Duration, op Operation) (total int, err error) {
+	for {
+		done, last, err := c.redriveEvents(ctx, f, maxRedrive, every, op)
 		total += done.Retried
-		if err != nil || done.Retried < maxRedrive {
+		if err != nil || done.Retried == 0 {
 			return total, err
 		}
+		f.After = last
 	}
 }
 

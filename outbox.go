@@ -66,7 +66,7 @@ type Pending interface {
 type EndpointPublisher interface {
 	Publisher
 	// Endpoint tells where e goes: the zero Endpoint if nowhere in particular. It does no I/O, and says the same of equal
-	// names. It is also asked for the zero Event, for what is known before there is one.
+	// names. It is also asked for the zero Event: a publisher with one endpoint only answers it, others with the zero Endpoint.
 	Endpoint(e Event) Endpoint
 }
 

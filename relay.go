@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"runtime/debug"
 	"sync/atomic"
 	"time"
 
@@ -92,10 +91,7 @@ func (cfg RelayConfig) withDefaults() RelayConfig {
 		cfg.Logger = slog.Default()
 	}
 	if cfg.Concurrency == 0 {
-		cfg.Concurrency = 500
-		if p, ok := cfg.Publisher.(EndpointPublisher); ok {
-			cfg.Concurrency = cmp.Or(p.Endpoint(Event{}).Concurrency, cfg.Concurrency)
-		}
+		cfg.Concurrency = cmp.Or(onlyEndpoint(cfg.Publisher).Concurrency, 500)
 	}
 	cfg.PollInterval = cmp.Or(cfg.PollInterval, time.Second)
 	cfg.Timeout = cmp.Or(cfg.Timeout, 30*time.Second)
@@ -113,6 +109,8 @@ func (cfg *RelayConfig) validate() error {
 		return invalid("Schema", schemaRule)
 	case cfg.Concurrency < 1 || cfg.Concurrency > 10_000:
 		return invalid("Concurrency", "must be between 1 and 10,000")
+	case onlyEndpoint(cfg.Publisher).Concurrency > 0 && cfg.Concurrency > onlyEndpoint(cfg.Publisher).Concurrency:
+		return invalid("Concurrency", fmt.Sprintf("must be at most that of the publisher's only endpoint (%d)", onlyEndpoint(cfg.Publisher).Concurrency))
 	case cfg.MaxAttempts < 0 || cfg.MaxAttempts > MaxAttemptsLimit:
 		return invalid("MaxAttempts", fmt.Sprintf("must be between 0 and %d", MaxAttemptsLimit))
 	case cfg.EventRetention != 0 && cfg.EventRetention < time.Minute:
@@ -184,24 +182,34 @@ func (r *Relay) engineConfig(own *pgxpool.Pool) relay.Config {
 		Random: rand.Float64, Thresholds: failureThresholds(), MaxPause: maxRelayPause,
 	}
 	if p, ok := r.cfg.Publisher.(EndpointPublisher); ok {
-		cfg.Endpoint = func(e *relay.Event) relay.Endpoint { return r.endpoint(p, e) }
+		cfg.Endpoint = func(e *relay.Event) relay.Endpoint { return r.endpoint(p.Endpoint(eventOf(e))) }
+		cfg.Only = r.endpoint(onlyEndpoint(r.cfg.Publisher))
 	}
 	return cfg
 }
 
 func (r *Relay) delay(failures int) time.Duration { return r.cfg.Retry.Delay(failures, rand.Float64()) }
 
-// endpoint asks where an event goes. It runs in the relay's own loop, which a panic of the publisher must not end.
-func (r *Relay) endpoint(p EndpointPublisher, e *relay.Event) (found relay.Endpoint) {
+// onlyEndpoint is that of a publisher which has but one; its Name is empty otherwise.
+func onlyEndpoint(p Publisher) (only Endpoint) {
 	defer func() {
-		if v := recover(); v != nil {
-			r.log.Error("publisher.panicked", "eventId", e.ID, "panicType", fmt.Sprintf("%T", v), "stack", string(debug.Stack()))
-			found = relay.Endpoint{}
+		if recover() != nil { // it wants a real event
+			only = Endpoint{}
 		}
 	}()
-	ep := p.Endpoint(eventOf(e))
-	if ep.Name != "" && (checkName("Name", ep.Name, 255) != nil || checkText("Target", ep.Target, 255) != nil) {
-		r.log.Error("endpoint.invalid", "eventId", e.ID)
+	if p, ok := p.(EndpointPublisher); ok {
+		only = p.Endpoint(Event{})
+	}
+	return only
+}
+
+// endpoint leaves out what can't be stored; events go there as to no endpoint in particular.
+func (r *Relay) endpoint(ep Endpoint) relay.Endpoint {
+	if ep.Name == "" {
+		return relay.Endpoint{}
+	}
+	if err := errors.Join(checkName("Endpoint.Name", ep.Name, maxEndpointBytes), checkText("Endpoint.Target", ep.Target, maxEndpointBytes)); err != nil {
+		r.log.Error("endpoint.invalid", "rule", err.Error())
 		return relay.Endpoint{}
 	}
 	return relay.Endpoint{

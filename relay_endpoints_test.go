@@ -3,10 +3,12 @@ package notifyq_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"github.com/notifyq/notifyq"
@@ -100,7 +102,12 @@ func TestHangingReceiverHoldsUpNoOther(t *testing.T) {
 	})
 	slow := b.publish(200, withTopic("slow"))
 	quick := b.publish(200)
-	b.relay(hub{p, func(e notifyq.Event) notifyq.Endpoint { return notifyq.Endpoint{Name: e.Topic + "-", Concurrency: 3} }},
+	b.relay(hub{p, func(e notifyq.Event) notifyq.Endpoint {
+		if e.Topic == "" {
+			return notifyq.Endpoint{}
+		}
+		return notifyq.Endpoint{Name: e.Topic, Concurrency: 3}
+	}},
 		func(cfg *notifyq.RelayConfig) { cfg.ShutdownTimeout = 10 * time.Millisecond; cfg.Concurrency = 20 }).asked = true
 	b.awaitPublished(quick...)
 	tried := 0
@@ -132,21 +139,34 @@ func TestRecoveredReceiverIsKnownAsSuch(t *testing.T) {
 	require.Equal(t, []notifyq.EndpointStatus{{Name: "shop"}}, list)
 }
 
-// A publisher's endpoints are asked for in the relay's own loop.
-func TestEndpointThatPanicsOrMakesNoSenseEndsNothing(t *testing.T) {
+// A publisher's Endpoint is as much the publisher's as its Start.
+func TestEndpointThatMisbehavesCostsItsOwnEventsOnly(t *testing.T) {
 	t.Parallel()
 	b := newWorkerBundle(t)
 	p := acknowledging()
+	bad := map[string]uuid.UUID{}
+	for _, topic := range []string{"panic", "exit", "block"} {
+		bad[topic] = b.publish(1, withTopic(topic))[0]
+	}
 	b.relay(hub{p, func(e notifyq.Event) notifyq.Endpoint {
 		switch e.Topic {
-		case "panic":
+		case "", "panic":
 			panic(errors.New("canary-panic"))
+		case "exit":
+			runtime.Goexit()
+		case "block":
+			<-t.Context().Done()
 		case "nonsense":
 			return notifyq.Endpoint{Name: "a\nb"}
 		}
 		return notifyq.Endpoint{Name: "shop", Concurrency: -1}
-	}})
-	ids := append(b.publish(1, withTopic("panic")), b.publish(1, withTopic("nonsense"))...)
-	b.awaitPublished(append(ids, b.publish(1)...)...)
+	}}, func(cfg *notifyq.RelayConfig) {
+		cfg.Timeout = 100 * time.Millisecond
+		cfg.Retry = notifyq.RetryPolicy{BaseDelay: time.Hour, MaxDelay: time.Hour}
+	})
+	b.awaitPublished(append(b.publish(1, withTopic("nonsense")), b.publish(5)...)...)
+	for _, id := range bad {
+		b.awaitEvent(id, func(e eventRow) bool { return e.Failures == 1 })
+	}
 	require.NotContains(t, b.logs.written(), "canary")
 }

@@ -279,9 +279,14 @@ func (w *Worker) Run(ctx context.Context) error {
 	if w.relay == nil {
 		return w.work(ctx, own)
 	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 	var relayed error
 	var beside sync.WaitGroup
-	beside.Go(func() { relayed = w.relay.Run(ctx) })
+	beside.Go(func() {
+		defer stop() // a relay that can't run is told by the end of the worker
+		relayed = w.relay.Run(ctx)
+	})
 	err = w.work(ctx, own)
 	beside.Wait()
 	return errors.Join(err, relayed)

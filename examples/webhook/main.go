@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -28,15 +29,32 @@ const secret = "whsec_bm90aWZ5cSBleGFtcGxlIHNlY3JldCBrZXk=" // yours comes from 
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
+	err := run(ctx)
+	interrupted := ctx.Err() != nil
+	stop()
+	switch {
+	case interrupted:
+		os.Exit(130)
+	case err != nil:
+		log.Fatal(err)
+	}
+}
+
+func run(ctx context.Context) (err error) {
 	db, err := devdb.Start(ctx, devdb.Config{URL: os.Getenv("DATABASE_URL")}) // your own database, or one for this demo
-	check(err)
-	defer func() { check(db.Stop()) }()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Stop()) }()
 	pool, err := pgxpool.New(ctx, db.URL())
-	check(err)
+	if err != nil {
+		return err
+	}
 	defer pool.Close()
 	_, err = migrate.Up(ctx, pool, migrate.Options{})
-	check(err)
+	if err != nil {
+		return err
+	}
 
 	receiver := &receiver{seen: map[string]int{}, done: make(chan struct{})}
 	server := httptest.NewServer(receiver)
@@ -46,33 +64,44 @@ func main() {
 		Secrets:    []string{secret},
 		AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, // private addresses are refused otherwise
 	})
-	check(err)
+	if err != nil {
+		return err
+	}
 	defer publisher.CloseIdleConnections()
 
 	client, err := notifyq.NewClient(pool, notifyq.ClientConfig{})
-	check(err)
+	if err != nil {
+		return err
+	}
 	worker, err := notifyq.NewWorker(pool, notifyq.WorkerConfig{
 		Client:    client,
 		Publisher: publisher, // records the outcomes, and publishes them
 		Providers: map[notifyq.Channel]notifyq.ProviderConfig{notifyq.ChannelSMS: {Provider: notifyq.ProviderFunc(
 			func(context.Context, notifyq.Delivery) (notifyq.Receipt, error) { return notifyq.Receipt{}, nil })}},
 	})
-	check(err)
+	if err != nil {
+		return err
+	}
 	work, drain := context.WithCancel(ctx)
 	drained := make(chan error, 1)
 	go func() { drained <- worker.Run(work) }()
+	defer func() {
+		drain()
+		err = errors.Join(err, <-drained)
+	}()
 
 	_, err = client.Schedule(ctx, notifyq.Notification{
 		IdempotencyKey: "order-" + time.Now().String(), Recipient: "+15550100", Channel: notifyq.ChannelSMS,
 		Payload: []byte(`{"text":"Your order is on its way."}`),
 	})
-	check(err)
+	if err != nil {
+		return err
+	}
 	select {
 	case <-receiver.done:
 	case <-ctx.Done():
 	}
-	drain()
-	check(<-drained)
+	return nil
 }
 
 // receiver is the other service.
@@ -102,11 +131,5 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	case 2:
 		fmt.Println("it came again under the same id, and is known: answered with 200")
 		close(r.done)
-	}
-}
-
-func check(err error) {
-	if err != nil {
-		log.Fatal(err)
 	}
 }

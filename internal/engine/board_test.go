@@ -143,26 +143,6 @@ func TestOnlyOneMaySettleAJob(t *testing.T) {
 	require.False(t, j.settle())
 }
 
-func TestAlarmRingsAtTheNearestTimes(t *testing.T) {
-	t.Parallel()
-	var a alarm
-	now := time.Now()
-	require.Nil(t, a.ring())
-	a.set(time.Time{})
-	a.set(now.Add(2 * alarmHorizon))
-	require.Empty(t, a.times)
-	for i := 3 * alarmsKept; i > 0; i-- {
-		a.set(now.Add(time.Duration(i) * 10 * time.Millisecond))
-	}
-	require.Len(t, a.times, alarmsKept)
-	require.Equal(t, now.Add(10*time.Millisecond), a.times[0], "the nearest are kept")
-	a.set(a.times[0].Add(alarmGrain / 2))
-	require.Len(t, a.times, alarmsKept, "near another one it is not needed")
-	<-a.ring()
-	a.rang(now.Add(20 * time.Millisecond))
-	require.Equal(t, now.Add(30*time.Millisecond), a.times[0])
-}
-
 func TestFifoGivesBackWhatItGot(t *testing.T) {
 	t.Parallel()
 	var f fifo

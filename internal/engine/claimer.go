@@ -19,8 +19,8 @@ import (
 // every second, but for at most a tenth of its time.
 type claimer struct {
 	e        *Engine
-	alarm    alarm          // when jobs fall due or a pause ends
-	pace     alarm          // when a waiting job may start
+	alarm    timing.Alarm   // when jobs fall due or a pause ends
+	pace     timing.Alarm   // when a waiting job may start
 	bookings chan time.Time // when deferred jobs fall due; dropped when full, since polling finds them too
 
 	short      bool
@@ -42,16 +42,16 @@ func (c *claimer) loop(ctx context.Context) {
 			return
 		case <-c.e.board.kick:
 		case t := <-c.bookings:
-			c.alarm.set(t)
+			c.alarm.Set(t)
 			continue
 		case <-poll.C:
 			c.e.board.wantMore()
 			poll.Reset(timing.Jitter(c.e.cfg.PollInterval, c.e.cfg.Random()))
-		case <-c.alarm.ring():
-			c.alarm.rang(time.Now())
+		case <-c.alarm.Ring():
+			c.alarm.Rang(time.Now())
 			c.e.board.wantMore()
-		case <-c.pace.ring():
-			c.pace.rang(time.Now())
+		case <-c.pace.Ring():
+			c.pace.Rang(time.Now())
 		}
 		c.e.startRunners()
 		for ctx.Err() == nil && c.step(ctx) {
@@ -59,8 +59,8 @@ func (c *claimer) loop(ctx context.Context) {
 		if c.failures == 0 {
 			c.e.counts.polledAt.Store(time.Now().UnixNano())
 		}
-		c.alarm.set(c.e.board.nextPause(time.Now()))
-		c.pace.set(c.e.board.nextPace(time.Now()))
+		c.alarm.Set(c.e.board.nextPause(time.Now()))
+		c.pace.Set(c.e.board.nextPace(time.Now()))
 	}
 }
 
@@ -68,7 +68,7 @@ func (c *claimer) loop(ctx context.Context) {
 func (c *claimer) step(ctx context.Context) bool {
 	now := time.Now()
 	if now.Before(c.retryAfter) {
-		c.alarm.set(c.retryAfter)
+		c.alarm.Set(c.retryAfter)
 		return false
 	}
 	caps := c.e.board.room(now)
@@ -96,7 +96,7 @@ func (c *claimer) failed(err error) {
 	c.failures++
 	wait := timing.Backoff(c.failures, c.e.cfg.Random())
 	c.retryAfter = time.Now().Add(wait)
-	c.alarm.set(c.retryAfter)
+	c.alarm.Set(c.retryAfter)
 	c.e.log.Warn("worker.poll_failed", "error", store.Describe(err), "retryInMs", wait.Milliseconds())
 }
 
@@ -159,11 +159,11 @@ func (c *claimer) claim(ctx context.Context, lanes []store.Lane, full bool) ([]*
 	lease := store.Lease{Worker: c.e.cfg.ID, Token: uuid.New(), For: c.e.cfg.Lease}
 	sent := time.Now()
 	rows, err := c.e.cfg.Store.Claim(ctx, c.e.cfg.Pool, lease, lanes...)
+	if full {
+		c.look.Took(sent) // if it failed too: one that takes too long must not be tried again at once
+	}
 	if err != nil {
 		return nil, err
-	}
-	if full {
-		c.look.Took(sent)
 	}
 	c.e.counts.claimed.Add(int64(len(rows)))
 	all := make([]Job, len(rows))

@@ -56,6 +56,7 @@ func stripped(o *outcome) bool {
 
 func (r *recorder) refused(o *outcome, cause error) {
 	r.e.log.Error("worker.record_refused", "jobId", o.job.ID, "error", store.Describe(cause))
+	r.e.board.recorded([]outcome{*o})
 }
 
 // rest stops claiming and has the leases of what can't be recorded renewed.

@@ -31,7 +31,16 @@ type Table struct {
 
 // Events are the tables of published events.
 func Events(s *store.Store, pool *pgxpool.Pool, keep time.Duration) []Table {
-	return []Table{Of("events", pool, keep, s.PruneEvents), Of("own events", pool, keep, s.PruneOwnEvents)}
+	var from time.Time
+	own := func(ctx context.Context, after uuid.UUID, limit int) (done store.Pruned, err error) {
+		if after == uuid.Nil {
+			from = time.Time{} // a walk from the start
+		}
+		done.Deleted, from, err = s.PruneOwnEvents(ctx, pool, from, keep, limit)
+		done.Read, done.Last = done.Deleted, uuid.Max
+		return done, err
+	}
+	return []Table{Of("events", pool, keep, s.PruneEvents), {Name: "own events", Step: own}}
 }
 
 // Of makes a Table of one of the store's statements.

@@ -53,7 +53,7 @@ func publishing() {
 	worker, err := notifyq.NewWorker(pool, notifyq.WorkerConfig{
 		Client:    client,
 		Providers: providers,
-		Publisher: publisher, // webhook.New(…), nats.New(…), or your own: two methods
+		Publisher: publisher, // webhook.New(…), nats.New(…), or your own
 	})
 	check(err)
 	_ = worker

@@ -18,7 +18,10 @@ type claimer struct {
 	short    bool
 	look     timing.FullLook
 	failures int
-	retry    time.Time // not before
+	retry    time.Time      // not before
+	alarm    timing.Alarm   // when there may be room again
+	due      timing.Alarm   // when events that this relay sent away fall due
+	bookings chan time.Time // what is to be set there
 }
 
 func (c *claimer) loop(ctx context.Context) {
@@ -31,25 +34,31 @@ func (c *claimer) loop(ctx context.Context) {
 		case <-c.r.slots.kick:
 		case <-poll.C:
 			c.r.slots.wantMore()
+			poll.Reset(timing.Jitter(c.r.cfg.PollInterval, c.r.cfg.Random()))
+		case t := <-c.bookings:
+			c.due.Set(t)
+			continue
+		case <-c.alarm.Ring():
+			c.alarm.Rang(time.Now())
+		case <-c.due.Ring():
+			c.due.Rang(time.Now())
+			c.r.slots.wantMore()
 		}
 		for ctx.Err() == nil && c.step(ctx) {
 		}
 		if c.failures == 0 {
 			c.r.counts.polledAt.Store(time.Now().UnixNano())
 		}
-		poll.Reset(c.wait(time.Now()))
 	}
 }
 
-// wait is how long to do nothing unless kicked.
-func (c *claimer) wait(now time.Time) time.Duration {
-	wait := timing.Jitter(c.r.cfg.PollInterval, c.r.cfg.Random())
-	for _, until := range []time.Time{c.retry, c.r.slots.pausedUntil()} {
-		if d := until.Sub(now); d > 0 {
-			return d
-		}
+// comesBack has the claimer look when an event falls due that has just been written. It is dropped where there are too
+// many, since polling finds them too.
+func (c *claimer) comesBack(wait time.Duration) {
+	select {
+	case c.bookings <- time.Now().Add(wait + time.Millisecond):
+	default:
 	}
-	return wait
 }
 
 // step makes one claim if there is room and reason for one, starts what it brought, and tells whether to go on.
@@ -58,17 +67,15 @@ func (c *claimer) step(ctx context.Context) bool {
 	if now.Before(c.retry) {
 		return false
 	}
-	limit, bytes := c.r.slots.room(now)
+	limit, bytes, again := c.r.slots.room(now)
 	if limit == 0 {
+		c.alarm.Set(again)
 		return false
 	}
 	full := c.look.Due(now, c.short)
 	events, err := c.claim(ctx, limit, bytes, full)
-	if err == nil {
-		err = c.r.endpoints.meet(ctx, events)
-	}
 	if err != nil {
-		c.failed(events, err)
+		c.failed(err)
 		return false
 	}
 	if c.failures > 0 {
@@ -88,16 +95,12 @@ func (c *claimer) step(ctx context.Context) bool {
 	return more
 }
 
-func (c *claimer) failed(events []*Event, err error) {
+func (c *claimer) failed(err error) {
 	c.failures++
 	wait := timing.Backoff(c.failures, c.r.cfg.Random())
 	c.retry = time.Now().Add(wait)
+	c.alarm.Set(c.retry)
 	c.r.log.Warn("relay.poll_failed", "error", store.Describe(err), "retryInMs", wait.Milliseconds())
-	c.r.slots.put(events, true)
-	for _, e := range events {
-		c.r.release(e, wait, "error before the send")
-	}
-	c.r.slots.wantMore()
 }
 
 func (c *claimer) claim(ctx context.Context, limit, bytes int, full bool) ([]*Event, error) {
@@ -110,11 +113,11 @@ func (c *claimer) claim(ctx context.Context, limit, bytes int, full bool) ([]*Ev
 	}
 	sent := time.Now()
 	rows, err := c.r.cfg.Store.ClaimEvents(ctx, c.r.cfg.Pool, lease, low, limit, bytes)
+	if full {
+		c.look.Took(sent) // if it failed too: one that takes too long must not be tried again at once
+	}
 	if err != nil {
 		return nil, err
-	}
-	if full {
-		c.look.Took(sent)
 	}
 	c.r.counts.claimed.Add(int64(len(rows)))
 	events := make([]*Event, len(rows))

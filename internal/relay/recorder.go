@@ -23,7 +23,8 @@ type outcome struct {
 	result   Result
 	delay    time.Duration
 	parked   string // the reason
-	disabled string // the endpoint that the event is held for
+	unsent   bool   // a failure that was counted already
+	disabled store.EndpointKey
 	why      string // of a release
 }
 
@@ -58,6 +59,7 @@ func stripped(o *outcome) bool {
 
 func (rec *recorder) refused(o *outcome, cause error) {
 	rec.r.log.Error("relay.record_refused", "eventId", o.event.ID, "error", store.Describe(cause))
+	rec.r.slots.free([]*Event{o.event})
 }
 
 func (rec *recorder) waiting(events int, err error, wait time.Duration) {
@@ -79,9 +81,9 @@ func (rec *recorder) record(ctx context.Context, batch []outcome) (writeback.Hel
 		case published:
 			b.Published.Add(id, token)
 		case failed:
-			f := store.EventFailed{ID: id, Token: token, Delay: o.delay, Error: o.result.Error, Parked: o.parked}
-			if o.event.endpoint != nil {
-				f.Endpoint = o.event.endpoint.info.Name
+			f := store.EventFailed{ID: id, Token: token, Delay: o.delay, Error: o.result.Error, Parked: o.parked, Uncounted: o.unsent}
+			if ep := rec.r.slots.endpointOf(o.event); ep != nil {
+				f.Endpoint = ep.info.Name
 			}
 			b.Failed = append(b.Failed, f)
 		case released:
@@ -117,6 +119,9 @@ func (rec *recorder) conclude(batch []outcome, held writeback.Held, uncertain bo
 			continue
 		}
 		rec.count(o)
+		if o.delay > 0 && o.parked == "" {
+			rec.r.claimer.comesBack(o.delay)
+		}
 		if o.kind != published || debug {
 			rec.tell(o)
 		}
@@ -139,6 +144,7 @@ func (rec *recorder) count(o *outcome) {
 
 func (rec *recorder) tell(o *outcome) {
 	log := rec.r.log.With("eventId", o.event.ID, "attempt", o.event.Failures+1)
+	ep := rec.r.slots.endpointOf(o.event)
 	switch {
 	case o.kind == published:
 		log.Debug("event.published")
@@ -146,8 +152,8 @@ func (rec *recorder) tell(o *outcome) {
 		log.Debug("event.released", "why", o.why)
 	case o.parked != "":
 		log.Warn("event.parked", "class", o.result.Class, "reason", o.parked)
-	case o.event.endpoint != nil:
-		log.Info("webhook.failed", "endpoint", o.event.endpoint.info.Name, "class", o.result.Class, "delayMs", o.delay.Milliseconds())
+	case ep != nil:
+		log.Info("webhook.failed", "endpoint", ep.info.Name, "class", o.result.Class, "delayMs", o.delay.Milliseconds())
 	default:
 		log.Info("event.failed", "class", o.result.Class, "delayMs", o.delay.Milliseconds())
 	}

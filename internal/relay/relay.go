@@ -25,6 +25,7 @@ package relay
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -54,8 +55,10 @@ type Config struct {
 
 	// Publish makes one attempt and waits for the acknowledgement. It may panic, exit its goroutine or ignore ctx.
 	Publish func(ctx context.Context, e *Event) Result
-	// Endpoint tells where an event goes; nil where there is nothing to tell.
+	// Endpoint tells where an event goes; nil where there is nothing to tell. It may panic, exit its goroutine or block.
 	Endpoint func(e *Event) Endpoint
+	// Only is the endpoint of a publisher that has but one; its Name is empty otherwise.
+	Only Endpoint
 	// Delay is the backoff after the nth failure, its random part included.
 	Delay func(failures int) time.Duration
 	// GivenUp is the cause of the context's end in a send that the drain does not wait for any longer.
@@ -102,6 +105,8 @@ type Relay struct {
 	endpoints *endpoints
 	counts    counters
 	sample    atomic.Pointer[Sample]
+	// choring is held during a chore, so that one of the two connections is always left to claims and write-backs.
+	choring sync.Mutex
 	// sends is what the publisher's calls run under: it outlives the stop and ends with the drain.
 	sends context.Context
 	// calls is what ends database calls when the time of the drain is over.
@@ -112,7 +117,7 @@ type Relay struct {
 func New(cfg Config) *Relay {
 	r := &Relay{cfg: cfg, log: cfg.Logger.With("relayId", cfg.ID)}
 	r.slots = newSlots(cfg.Concurrency)
-	r.claimer = &claimer{r: r, short: true}
+	r.claimer = &claimer{r: r, short: true, bookings: make(chan time.Time, 64)}
 	r.recorder = newRecorder(r)
 	r.endpoints = newEndpoints(r)
 	return r
@@ -160,15 +165,18 @@ func (r *Relay) Run(ctx context.Context) (stuck, unrecorded int) {
 	endSends(r.cfg.GivenUp)
 	unrecorded = r.recorder.Drain(deadline.Add(recordGrace))
 	_ = chores.Wait()
+	// What the last sends told of the receivers.
+	if err := r.endpoints.report(calls); err != nil {
+		r.log.Warn("relay.endpoints_failed", "error", store.Describe(err))
+	}
 	stopBack()
 	_ = behind.Wait()
-	r.endpoints.report(ctx) // what the last sends told of the receivers
 	r.log.Info("relay.drained", "handedBack", stuck, "unrecorded", unrecorded, "durationMs", time.Since(began).Milliseconds())
 	return stuck, unrecorded
 }
 
-// awaitSends waits for the sends in progress, at most until deadline, and hands back the others. What they return after
-// that is ignored.
+// awaitSends waits for the ends of what is held, at most until deadline, and hands back the rest. What its sends return
+// after that is ignored.
 func (r *Relay) awaitSends(deadline time.Time) (stuck int) {
 	timer := time.NewTimer(time.Until(deadline))
 	defer timer.Stop()
@@ -177,11 +185,11 @@ func (r *Relay) awaitSends(deadline time.Time) (stuck int) {
 		return 0
 	case <-timer.C:
 	}
-	for _, e := range r.slots.sending() {
+	for _, e := range r.slots.unsettled() {
 		if e.settle() {
 			stuck++
-			r.left(e)
-			r.release(e, 0, "shutdown")
+			r.leave(e)
+			r.end(release(e, 0, "shutdown"))
 		}
 	}
 	<-r.slots.idle()
@@ -191,29 +199,30 @@ func (r *Relay) awaitSends(deadline time.Time) (stuck int) {
 // call is a context for one database call. It isn't ended by the stop, only by the end of the drain: a claim or a record
 // whose answer is not awaited would leave its rows to their leases.
 func (r *Relay) call(ctx context.Context) (context.Context, context.CancelFunc) {
-	return r.callWithin(ctx, min(max(r.cfg.Lease/4, time.Second), 15*time.Second))
-}
-
-func (r *Relay) callWithin(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	limit := min(max(r.cfg.Lease/4, time.Second), 15*time.Second)
 	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	stop := context.AfterFunc(r.calls, cancel)
 	return call, func() { stop(); cancel() }
 }
 
-// choreTimeout bounds a call of housekeeping, which has to get past the dead entries that a held snapshot keeps.
+// choreTimeout bounds a call of a chore, which has to get past the dead entries that a held snapshot keeps.
 const choreTimeout = 10 * time.Second
+
+// chore makes a call that nothing waits for: it ends with ctx.
+func (r *Relay) chore(ctx context.Context, call func(ctx context.Context) error) error {
+	r.choring.Lock()
+	defer r.choring.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, choreTimeout)
+	defer cancel()
+	return call(ctx)
+}
 
 func (r *Relay) prune(ctx context.Context) {
 	if r.cfg.Retention == 0 {
 		return
 	}
 	pruning.Loop(ctx, pruning.Config{
-		Tables: pruning.Events(r.cfg.Store, r.cfg.Pool, r.cfg.Retention), Logger: r.log, Random: r.cfg.Random,
-		Call: func(ctx context.Context, call func(context.Context) error) error {
-			ctx, cancel := r.callWithin(ctx, choreTimeout)
-			defer cancel()
-			return call(ctx)
-		},
+		Tables: pruning.Events(r.cfg.Store, r.cfg.Pool, r.cfg.Retention), Logger: r.log, Random: r.cfg.Random, Call: r.chore,
 	})
 }
 

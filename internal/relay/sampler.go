@@ -43,9 +43,14 @@ func (r *Relay) sampleLoop(ctx context.Context) {
 		if timing.Sleep(ctx, wait); ctx.Err() != nil {
 			return
 		}
-		call, cancel := r.callWithin(ctx, choreTimeout)
-		outbox, err := r.cfg.Store.Outbox(call, r.cfg.Pool, r.cfg.Thresholds)
-		cancel()
+		var outbox store.Outbox
+		err := r.chore(ctx, func(ctx context.Context) (err error) {
+			outbox, err = r.cfg.Store.Outbox(ctx, r.cfg.Pool, r.cfg.Thresholds)
+			return err
+		})
+		if ctx.Err() != nil {
+			return
+		}
 		if err != nil {
 			r.log.Warn("relay.sample_failed", "error", store.Describe(err))
 			continue

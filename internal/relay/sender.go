@@ -14,100 +14,159 @@ func (r *Relay) abandonGrace() time.Duration {
 	return min((r.cfg.Lease-r.cfg.Timeout)/4, time.Second)
 }
 
-// send makes one attempt, or hands the event back if it may not start.
+// send makes one attempt, or hands the event back if it may not start. A panic becomes a result, and so does a goroutine
+// that is exited.
 func (r *Relay) send(e *Event) {
-	if e.endpoint != nil {
-		switch delay, ok := e.endpoint.enter(time.Now()); {
-		case !ok && delay == 0:
-			r.hold(e)
-			return
-		case !ok:
-			r.release(e, delay, "endpoint busy")
-			return
-		}
-	}
-	if why := r.slots.begin(e, time.Now(), r.cfg.Timeout, r.abandonGrace()); why != "" {
-		r.left(e)
-		r.release(e, 0, why)
-		return
-	}
-	r.conclude(e, r.attempt(e))
-}
-
-// left notes that e does not go to its endpoint any more.
-func (r *Relay) left(e *Event) {
-	if e.endpoint != nil {
-		e.endpoint.leave(e.startedAt, time.Now())
-	}
-}
-
-// attempt calls the publisher. A panic becomes a result, and so does a goroutine that is exited.
-//
-//nolint:contextcheck // a send outlives the stop: it runs under r.sends
-func (r *Relay) attempt(e *Event) (result Result) {
-	ctx, cancel := context.WithDeadline(r.sends, e.deadline)
 	returned := false
 	defer func() {
-		cancel()
 		if returned {
 			return
 		}
 		if p := recover(); p != nil {
 			r.log.Error("publisher.panicked", "eventId", e.ID, "panicType", fmt.Sprintf("%T", p), "stack", string(debug.Stack()))
-			result = Result{Class: Panicked, Error: r.cfg.Clean(fmt.Sprintf("the publisher panicked: %v", p))}
+			r.conclude(e, Result{Class: Panicked, Error: r.cfg.Clean(fmt.Sprintf("the publisher panicked: %v", p))})
 			return
 		}
 		r.log.Error("publisher.exited", "eventId", e.ID)
 		r.conclude(e, Result{Class: Panicked, Error: "the publisher ended its goroutine"})
 	}()
-	result = r.cfg.Publish(ctx, e)
+	if r.start(e) {
+		r.conclude(e, r.attempt(e))
+	}
 	returned = true
-	return result
+}
+
+// start tells whether the event may be sent; otherwise it is turned away.
+func (r *Relay) start(e *Event) bool {
+	if why := r.slots.begin(e, time.Now(), r.cfg.Timeout, r.abandonGrace()); why != "" {
+		r.turnAway(e, release(e, 0, why))
+		return false
+	}
+	ep, ok := r.place(e)
+	if !ok {
+		return false
+	}
+	if r.slots.isShut() { // finding the endpoint took its time
+		r.leave(e)
+		r.turnAway(e, release(e, 0, "shutdown"))
+		return false
+	}
+	if limit := r.limit(ep); limit > 0 && int(e.Failures) >= limit { // its last claim ran out
+		r.leave(e)
+		r.turnAway(e, outcome{event: e, kind: failed, parked: "exhausted", unsent: true})
+		return false
+	}
+	return true
+}
+
+// place finds the endpoint of an event and a place at it.
+//
+//nolint:contextcheck // a send outlives the stop: it runs under r.sends
+func (r *Relay) place(e *Event) (*endpoint, bool) {
+	if r.cfg.Endpoint == nil {
+		return nil, true
+	}
+	info := r.cfg.Endpoint(e)
+	if info.Name == "" {
+		return nil, true
+	}
+	ep, err := r.endpoints.find(r.sends, info)
+	if err != nil || ep == nil {
+		r.turnAway(e, release(e, time.Second, "endpoint unknown"))
+		return nil, false
+	}
+	wait, ok := ep.enter(time.Now())
+	switch {
+	case ok:
+		r.slots.goesTo(e, ep)
+		return ep, true
+	case wait == 0:
+		r.turnAway(e, hold(e, ep))
+	default:
+		r.turnAway(e, release(e, wait, "endpoint busy"))
+	}
+	return nil, false
+}
+
+// leave gives back the place at the endpoint, once.
+func (r *Relay) leave(e *Event) {
+	if ep := r.slots.endpointOf(e); ep != nil && e.left.CompareAndSwap(false, true) {
+		ep.leave(e.startedAt, time.Now())
+	}
+}
+
+// limit is after how many failures an event for ep is parked; 0 is never.
+func (r *Relay) limit(ep *endpoint) int {
+	if ep != nil && ep.info.MaxAttempts > 0 {
+		return ep.info.MaxAttempts
+	}
+	return r.cfg.MaxAttempts
+}
+
+// attempt calls the publisher.
+//
+//nolint:contextcheck // a send outlives the stop: it runs under r.sends
+func (r *Relay) attempt(e *Event) Result {
+	ctx, cancel := context.WithDeadline(r.sends, e.deadline)
+	defer cancel()
+	return r.cfg.Publish(ctx, e)
 }
 
 // conclude turns a result into the end of the claim. If somebody else has settled the event meanwhile, the result is late
 // and worth nothing: an event that was acknowledged after all is sent again under the same id.
 func (r *Relay) conclude(e *Event, result Result) {
-	if !e.settle() {
+	r.leave(e)
+	if e.settle() {
+		r.judge(e, result)
 		return
 	}
-	r.left(e)
-	r.judge(e, result)
+	if e.lost.Load() {
+		r.slots.abandoned(-1)
+	}
+}
+
+// abandon gives up a send that ignores its context. Its goroutine can't be stopped, only counted.
+func (r *Relay) abandon(e *Event, now time.Time) {
+	e.lost.Store(true)
+	r.slots.abandoned(1)
+	if !e.settle() { // it has just returned
+		r.slots.abandoned(-1)
+		return
+	}
+	r.leave(e)
+	r.log.Error("publisher.stuck", "eventId", e.ID, "durationMs", timing.Elapsed(e.startedAt, now).Milliseconds())
+	r.judge(e, Result{Class: Unknown, Error: "the publisher did not return in time"})
 }
 
 // maxRetryAfter bounds what a receiver may ask for.
 const maxRetryAfter = 24 * time.Hour
 
-// judge decides what follows.
+// judge decides what follows. The event is settled.
 func (r *Relay) judge(e *Event, result Result) {
+	ep := r.slots.endpointOf(e)
 	if result.Class == Unavailable {
 		r.unavailable(e)
 		return
 	}
-	if r.slots.available() {
+	if answered := result.Class == Accepted || result.Class == Rejected || result.Class == Gone; answered && r.slots.available(e.startedAt) {
 		r.log.Info("relay.publisher_available")
 	}
-	if e.endpoint != nil {
-		e.endpoint.saw(result, time.Now())
+	if ep != nil {
+		ep.saw(result, time.Now())
 	}
-	if result.Class == Gone && e.endpoint != nil {
-		r.gone(e)
-		return
-	}
-	if result.Class == Accepted {
+	switch {
+	case result.Class == Accepted:
 		r.end(outcome{event: e, kind: published})
-		return
+	case result.Class == Gone && ep != nil:
+		r.gone(e, ep)
+	default:
+		r.end(r.failure(e, ep, result))
 	}
-	r.end(r.failure(e, result))
 }
 
 // failure counts it, and decides whether the event waits or is parked.
-func (r *Relay) failure(e *Event, result Result) outcome {
-	failures := int(e.Failures) + 1
-	limit := r.cfg.MaxAttempts
-	if e.endpoint != nil && e.endpoint.info.MaxAttempts > 0 {
-		limit = e.endpoint.info.MaxAttempts
-	}
+func (r *Relay) failure(e *Event, ep *endpoint, result Result) outcome {
+	failures, limit := int(e.Failures)+1, r.limit(ep)
 	o := outcome{event: e, kind: failed, result: result}
 	switch {
 	case result.Class == Refused:
@@ -132,28 +191,35 @@ func (r *Relay) unavailable(e *Event) {
 		r.log.Warn("relay.publisher_unavailable", "eventId", e.ID, "pauseMs", pause.Milliseconds())
 		signal(r.slots.kick) // so that the claimer waits for the end of the pause
 	}
-	r.release(e, 0, "publisher unavailable")
+	r.end(release(e, 0, "publisher unavailable"))
 }
 
 // gone disables the endpoint before the event is held for it.
 //
 //nolint:contextcheck // a send outlives the stop: it runs under r.sends
-func (r *Relay) gone(e *Event) {
-	if err := r.endpoints.reportOne(r.sends, e.endpoint); err != nil {
-		r.release(e, time.Second, "endpoint gone")
+func (r *Relay) gone(e *Event, ep *endpoint) {
+	if err := r.endpoints.reportOne(r.sends, ep); err != nil {
+		r.end(release(e, time.Second, "endpoint gone"))
 		return
 	}
-	r.hold(e)
+	r.end(hold(e, ep))
 }
 
 // hold keeps an event for an endpoint that is disabled.
-func (r *Relay) hold(e *Event) {
-	r.end(outcome{event: e, kind: released, disabled: e.endpoint.info.Name, delay: time.Second, why: "endpoint disabled"})
+func hold(e *Event, ep *endpoint) outcome {
+	return outcome{event: e, kind: released, disabled: ep.info.key(), delay: time.Second, why: "endpoint disabled"}
 }
 
 // release hands an event back without a failure.
-func (r *Relay) release(e *Event, delay time.Duration, why string) {
-	r.end(outcome{event: e, kind: released, delay: delay, why: why})
+func release(e *Event, delay time.Duration, why string) outcome {
+	return outcome{event: e, kind: released, delay: delay, why: why}
+}
+
+// turnAway ends the claim of an event that was not sent, unless the drain has.
+func (r *Relay) turnAway(e *Event, o outcome) {
+	if e.settle() {
+		r.end(o)
+	}
 }
 
 // watchEvery is how often the watchdog looks.
@@ -172,8 +238,7 @@ func (r *Relay) watch(ctx context.Context) {
 			timing.Sleep(ctx, watchEvery)
 			now := time.Now()
 			for _, e := range r.slots.overdue(now, r.abandonGrace()) {
-				r.log.Error("publisher.stuck", "eventId", e.ID, "durationMs", timing.Elapsed(e.startedAt, now).Milliseconds())
-				r.conclude(e, Result{Class: Unknown, Error: "the publisher did not return in time"})
+				r.abandon(e, now)
 			}
 		}
 	}

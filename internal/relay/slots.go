@@ -19,11 +19,13 @@ type Event struct {
 	size      int
 	leaseFrom time.Time // before the claim or the last renewal was sent; under the lock of the slots
 	lease     time.Duration
-	endpoint  *endpoint // nil where there are none
+	endpoint  *endpoint // where it goes; nil: nowhere in particular, or not known yet; under the lock of the slots
 	startedAt time.Time
 	deadline  time.Time // zero: it has not started; under the lock of the slots
-	sends     bool      // under the lock of the slots
+	ending    bool      // the recorder knows how it ends; under the lock of the slots
 	settled   atomic.Bool
+	left      atomic.Bool // its place at the endpoint is free
+	lost      atomic.Bool // its send was abandoned
 }
 
 // settle tells the one caller that may say how the send ended: its sender, the watchdog that abandons it, or the drain
@@ -46,11 +48,14 @@ type slots struct {
 	kick   chan struct{} // one slot: there may be reason to claim
 	busy   chan struct{} // one slot: something is being sent
 
-	want bool // somebody asked to look
-	more bool // the last claim left something
+	want    bool      // somebody asked to look
+	more    bool      // the last claim left something
+	claimed time.Time // when it ended
+	lost    int       // sends that were abandoned and have not returned
 
-	pauses int // in a row
-	until  time.Time
+	pauses   int // in a row
+	pausedAt time.Time
+	until    time.Time
 }
 
 func newSlots(size int) *slots {
@@ -71,27 +76,35 @@ func (s *slots) wantMore() {
 	signal(s.kick)
 }
 
-// room tells how many events to claim now, and how many bytes. It is 0 without a reason to claim: half of the slots are
-// waited for while there is a backlog, so that claims are worth their round trip. While the publisher is unavailable, one
-// event at a time tries whether it is back.
-func (s *slots) room(now time.Time) (events, bytes int) {
+// linger is how long half of the slots are waited for: the others may have been taken by sends that hang.
+const linger = 10 * time.Millisecond
+
+// room tells how many events to claim now, and how many bytes; or, where it is 0 only for a while, when to ask again. There
+// is none without a reason to claim. While there is a backlog, half of the slots are waited for, so that claims are worth
+// their round trip. While the publisher is unavailable, one event at a time tries whether it is back. Sends that were
+// abandoned cost slots once there are more of them than slots, or they would be without bound.
+func (s *slots) room(now time.Time) (events, bytes int, again time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	free := s.size - len(s.held)
-	if now.Before(s.until) || free == 0 || s.bytes >= maxHeldBytes {
-		return 0, 0
+	free := s.size - len(s.held) - max(s.lost-s.size, 0)
+	if now.Before(s.until) || free <= 0 || s.bytes >= maxHeldBytes {
+		return 0, 0, s.until
 	}
 	if s.pauses > 0 {
 		if len(s.held) > 0 {
-			return 0, 0
+			return 0, 0, time.Time{}
 		}
 		free = 1
 	}
-	if !s.want && (!s.more || 2*free < s.size && len(s.held) > 0) {
-		return 0, 0
+	switch lingers := s.claimed.Add(linger); {
+	case s.want:
+	case !s.more:
+		return 0, 0, time.Time{}
+	case 2*free < s.size && now.Before(lingers):
+		return 0, 0, lingers
 	}
 	s.want = false
-	return free, maxHeldBytes - s.bytes
+	return free, maxHeldBytes - s.bytes, time.Time{}
 }
 
 // put takes in what a claim brought.
@@ -100,6 +113,7 @@ func (s *slots) put(events []*Event, more bool) {
 	defer s.mu.Unlock()
 	s.more = more
 	s.active += len(events)
+	s.claimed = time.Now()
 	for _, e := range events {
 		s.held[e] = struct{}{}
 		s.bytes += e.size
@@ -113,6 +127,12 @@ func (s *slots) shutDown() {
 	s.shut = true
 }
 
+func (s *slots) isShut() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.shut
+}
+
 // begin notes that a send starts, or tells why it may not.
 func (s *slots) begin(e *Event, now time.Time, timeout, grace time.Duration) (why string) {
 	s.mu.Lock()
@@ -124,16 +144,29 @@ func (s *slots) begin(e *Event, now time.Time, timeout, grace time.Duration) (wh
 	case left < timeout/2:
 		return "lease too short"
 	}
-	e.sends, e.startedAt, e.deadline = true, now, now.Add(min(left, timeout))
+	e.startedAt, e.deadline = now, now.Add(min(left, timeout))
 	signal(s.busy)
 	return ""
+}
+
+// goesTo notes that e has a place at an endpoint.
+func (s *slots) goesTo(e *Event, ep *endpoint) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e.endpoint = ep
+}
+
+func (s *slots) endpointOf(e *Event) *endpoint {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return e.endpoint
 }
 
 // ended notes that the recorder knows how e ends.
 func (s *slots) ended(e *Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e.sends = false
+	e.ending = true
 	if s.active--; s.active == 0 && s.done != nil {
 		close(s.done)
 		s.done = nil
@@ -187,13 +220,23 @@ func (s *slots) pick(ok func(e *Event) bool) []*Event {
 	return found
 }
 
-// sending lists what is being sent.
-func (s *slots) sending() []*Event { return s.pick(func(e *Event) bool { return e.sends }) }
+// unsettled lists what has not ended yet.
+func (s *slots) unsettled() []*Event { return s.pick(func(e *Event) bool { return !e.ending }) }
+
+// abandoned counts a send that was given up, or, with a negative number, one that has returned after all.
+func (s *slots) abandoned(n int) {
+	s.mu.Lock()
+	s.lost += n
+	s.mu.Unlock()
+	if n < 0 {
+		signal(s.kick)
+	}
+}
 
 // overdue lists sends that run on after their context has ended.
 func (s *slots) overdue(now time.Time, grace time.Duration) []*Event {
 	return s.pick(func(e *Event) bool {
-		return e.sends && timing.Elapsed(e.startedAt, now) > e.deadline.Sub(e.startedAt)+grace
+		return !e.ending && !e.deadline.IsZero() && timing.Elapsed(e.startedAt, now) > e.deadline.Sub(e.startedAt)+grace
 	})
 }
 
@@ -215,27 +258,23 @@ func (s *slots) unavailable(now time.Time, longest time.Duration, random float64
 	if now.Before(s.until) {
 		return 0
 	}
-	s.pauses++
+	if s.pauses++; s.pauses == 1 {
+		s.pausedAt = now
+	}
 	pause := timing.BackoffTo(longest, s.pauses, random)
 	s.until, s.want = now.Add(pause), true
 	return pause
 }
 
-// available ends the pauses and tells whether there were any.
-func (s *slots) available() bool {
+// available ends the pauses, if a send that started after the first of them got an answer, and tells whether it did.
+func (s *slots) available(started time.Time) bool {
 	s.mu.Lock()
-	paused := s.pauses > 0
+	if s.pauses == 0 || started.Before(s.pausedAt) {
+		s.mu.Unlock()
+		return false
+	}
 	s.pauses, s.until = 0, time.Time{}
 	s.mu.Unlock()
-	if paused {
-		s.wantMore()
-	}
-	return paused
-}
-
-// pausedUntil is the end of the pause.
-func (s *slots) pausedUntil() time.Time {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.until
+	s.wantMore()
+	return true
 }

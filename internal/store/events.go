@@ -123,14 +123,15 @@ type EventFailed struct {
 	ID, Token               uuid.UUID
 	Delay                   time.Duration
 	Error, Parked, Endpoint string
+	Uncounted               bool // it was not sent this time
 }
 
-// EventReleased is a claim that is given back without a failure. A disabled Endpoint parks the event until it is enabled;
+// EventReleased is a claim that is given back without a failure. A disabled endpoint parks the event until it is enabled;
 // if it has been enabled meanwhile, the event is due after Delay like any other.
 type EventReleased struct {
 	ID, Token uuid.UUID
 	Delay     time.Duration
-	Disabled  string // the endpoint
+	Disabled  EndpointKey // zero: none
 }
 
 // EventBatch is what one transaction records. Each id stands in it once.
@@ -151,12 +152,12 @@ returning e.id`
 
 const eventFailedSQL = `
 update @outbox_events e
-   set failure_count = e.failure_count + 1, last_error = f.error, claim_token = null, locked_by = null,
+   set failure_count = e.failure_count + (not f.uncounted)::int, last_error = coalesce(f.error, e.last_error), claim_token = null, locked_by = null,
        next_attempt_at = statement_timestamp() + f.delay * interval '1 microsecond',
        parked_at = case when f.parked is not null then statement_timestamp() end, parked_reason = f.parked,
        endpoint = case when f.parked is not null then f.endpoint end
-  from unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[], $5::text[], $6::text[])
-       as f(id, token, delay, error, parked, endpoint)
+  from unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[], $5::text[], $6::text[], $7::boolean[])
+       as f(id, token, delay, error, parked, endpoint, uncounted)
  where e.id = any(array[f.id]) and e.claim_token = f.token
 returning e.id`
 
@@ -165,14 +166,17 @@ returning e.id`
 // everything that was missed had been brought back, and stay.
 const eventReleasedSQL = `
 with disabled as materialized (
-    select w.name from @webhook_endpoints w where w.name = any($4::text[]) and w.disabled_at is not null order by w.name for share
+    select w.name, w.target from @webhook_endpoints w
+     where (w.name, w.target) in (select k.name, k.target from unnest($4::text[], $5::text[]) as k(name, target))
+       and w.disabled_at is not null
+     order by w.name, w.target for share
 )
 update @outbox_events e
    set claim_token = null, locked_by = null, next_attempt_at = statement_timestamp() + r.delay * interval '1 microsecond',
        parked_at = case when r.off is not null then statement_timestamp() end,
        parked_reason = case when r.off is not null then 'disabled' end, endpoint = r.off
-  from (select r.id, r.token, r.delay, (select d.name from disabled d where d.name = r.endpoint) as off
-          from unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[]) as r(id, token, delay, endpoint) offset 0) r
+  from (select r.id, r.token, r.delay, (select d.name from disabled d where d.name = r.endpoint and d.target = r.target) as off
+          from unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[], $5::text[]) as r(id, token, delay, endpoint, target) offset 0) r
  where e.id = any(array[r.id]) and e.claim_token = r.token
 returning e.id`
 
@@ -181,7 +185,7 @@ func (s *Store) RecordEvents(ctx context.Context, pool *pgxpool.Pool, batch *Eve
 	slices.SortFunc(batch.Failed, func(a, b EventFailed) int { return bytes.Compare(a.ID[:], b.ID[:]) })
 	slices.SortFunc(batch.Released, func(a, b EventReleased) int { return bytes.Compare(a.ID[:], b.ID[:]) })
 	done := make([]uuid.UUID, 0, batch.Published.Len()+len(batch.Failed)+len(batch.Released))
-	err := pinned(ctx, pool, func(b *pgx.Batch) {
+	err := recording(ctx, pool, func(b *pgx.Batch) {
 		if len(batch.Released) > 0 { // first: it locks endpoints, which come before events
 			b.Queue(s.sql.eventReleased, releasedArgs(batch.Released)...).Query(collectIDs(&done))
 		}
@@ -202,19 +206,23 @@ func (s *Store) RecordEvents(ctx context.Context, pool *pgxpool.Pool, batch *Eve
 func failedArgs(failed []EventFailed) []any {
 	n := len(failed)
 	ids, tokens, delays := make([]pgtype.UUID, n), make([]pgtype.UUID, n), make([]int64, n)
+	uncounted := make([]bool, n)
 	errs, parked, endpoints := make([]pgtype.Text, n), make([]pgtype.Text, n), make([]pgtype.Text, n)
 	for i, f := range failed {
 		ids[i], tokens[i], delays[i] = pgUUID(f.ID), pgUUID(f.Token), micros(f.Delay)
+		uncounted[i] = f.Uncounted
 		errs[i], parked[i], endpoints[i] = optional(f.Error), optional(f.Parked), optional(f.Endpoint)
 	}
-	return []any{ids, tokens, delays, errs, parked, endpoints}
+	return []any{ids, tokens, delays, errs, parked, endpoints, uncounted}
 }
 
 func releasedArgs(released []EventReleased) []any {
 	n := len(released)
-	ids, tokens, delays, endpoints := make([]pgtype.UUID, n), make([]pgtype.UUID, n), make([]int64, n), make([]pgtype.Text, n)
+	ids, tokens, delays := make([]pgtype.UUID, n), make([]pgtype.UUID, n), make([]int64, n)
+	names, targets := make([]pgtype.Text, n), make([]string, n)
 	for i, r := range released {
-		ids[i], tokens[i], delays[i], endpoints[i] = pgUUID(r.ID), pgUUID(r.Token), micros(r.Delay), optional(r.Disabled)
+		ids[i], tokens[i], delays[i] = pgUUID(r.ID), pgUUID(r.Token), micros(r.Delay)
+		names[i], targets[i] = optional(r.Disabled.Name), r.Disabled.Target
 	}
-	return []any{ids, tokens, delays, endpoints}
+	return []any{ids, tokens, delays, names, targets}
 }

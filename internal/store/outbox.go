@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // EventCap is how far the events of one kind are counted.
@@ -23,7 +24,8 @@ type Outbox struct {
 }
 
 // What is pending is never sorted or read to its end: counts stop at $1, and ages are the first entries of indexes. The
-// first due event is the oldest that was not tried yet, or older: tried ones are in an index of their own, by age.
+// first due event is the oldest of those that are as they were written, or older than they; the others are in an index of
+// their own, by age. What is published has no index, and is counted only where the whole table is small.
 const outboxSQL = `
 with pending as (
     select count(*) as n from (select from @outbox_events e where e.published_at is null and e.parked_at is null limit $1) t
@@ -32,42 +34,46 @@ with pending as (
       from (select e.parked_reason from @outbox_events e where e.parked_at is not null limit $1) t
 ), first as (
     select (select e.created_at from @outbox_events e where e.published_at is null and e.parked_at is null
-             order by e.next_attempt_at, e.id limit 1) as untried,
+             order by e.next_attempt_at, e.id limit 1) as first,
            (select e.next_attempt_at from @outbox_events e where e.published_at is null and e.parked_at is null
              order by e.next_attempt_at, e.id limit 1) as due,
            (select e.created_at from @outbox_events e
-             where e.published_at is null and e.parked_at is null and (e.claim_token is not null or e.failure_count > 0)
-             order by e.created_at limit 1) as tried
+             where e.published_at is null and e.parked_at is null and e.next_attempt_at > e.created_at
+             order by e.created_at limit 1) as touched
 ), history as (
     select greatest(c.reltuples, 0)::bigint as rows from pg_catalog.pg_class c where c.oid = '@outbox_events'::regclass
+), seen as (
+    select count(*) as n, count(*) filter (where t.published_at is not null) as published
+      from (select e.published_at from @outbox_events e, history h where h.rows < $1 order by e.id limit $1) t
 ), published as (
-    select case when h.rows < $1 then (select count(*) from (select from @outbox_events e where e.published_at is not null limit $1) t)
-                else greatest(h.rows - pending.n - parked.n, 0) end as n,
-           h.rows >= $1 as estimated
-      from history h, pending, parked
+    select case when h.rows < $1 and seen.n < $1 then seen.published
+                else greatest(h.rows - pending.n - parked.n, seen.published) end as n,
+           h.rows >= $1 or seen.n >= $1 as estimated
+      from history h, seen, pending, parked
 )
-select pending.n, parked.n, parked.disabled, pending.n >= $1 or parked.n >= $1, published.n, published.estimated or published.n >= $1,
-       greatest(extract(epoch from statement_timestamp() - least(first.untried, first.tried)) * 1000000, 0)::bigint,
+select pending.n, parked.n, parked.disabled, pending.n >= $1 or parked.n >= $1, published.n, published.estimated,
+       greatest(extract(epoch from statement_timestamp() - least(first.first, first.touched)) * 1000000, 0)::bigint,
        greatest(extract(epoch from statement_timestamp() - first.due) * 1000000, 0)::bigint,
        (select array_agg((select count(*) from (select from @outbox_events e
                 where e.published_at is null and e.parked_at is null and e.failure_count > 0 and e.failure_count >= t.least limit $1) c)
                 order by t.place)
           from unnest($2::int[]) with ordinality as t(least, place)),
-       (select count(*) from @webhook_endpoints w where w.disabled_at is not null)
+       (select count(*) from (select distinct on (w.name) w.disabled_at from @webhook_endpoints w order by w.name, w.met_at desc) w
+         where w.disabled_at is not null)
   from pending, parked, first, published`
 
-// Outbox measures the outbox. thresholds are counts of failures, at least 1.
-func (s *Store) Outbox(ctx context.Context, q Querier, thresholds []int32) (Outbox, error) {
-	rows, err := q.Query(ctx, s.sql.outbox, EventCap, thresholds)
-	if err != nil {
-		return Outbox{}, err
-	}
-	return pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (o Outbox, err error) {
-		var pending, due pgtype.Int8
-		err = row.Scan(&o.Pending, &o.Parked, &o.Disabled, &o.Capped, &o.Published, &o.Estimated, &pending, &due, &o.Failing, &o.DisabledEndpoints)
-		o.OldestPending, o.OldestDue = time.Duration(pending.Int64)*time.Microsecond, time.Duration(due.Int64)*time.Microsecond
-		return o, err
+// Outbox measures the outbox, with pinned plans: what was drained a moment ago is not what the planner knows. thresholds are
+// counts of failures, at least 1.
+func (s *Store) Outbox(ctx context.Context, pool *pgxpool.Pool, thresholds []int32) (o Outbox, err error) {
+	err = pinned(ctx, pool, func(b *pgx.Batch) {
+		b.Queue(s.sql.outbox, EventCap, thresholds).QueryRow(func(row pgx.Row) error {
+			var pending, due pgtype.Int8
+			err := row.Scan(&o.Pending, &o.Parked, &o.Disabled, &o.Capped, &o.Published, &o.Estimated, &pending, &due, &o.Failing, &o.DisabledEndpoints)
+			o.OldestPending, o.OldestDue = time.Duration(pending.Int64)*time.Microsecond, time.Duration(due.Int64)*time.Microsecond
+			return err
+		})
 	})
+	return o, err
 }
 
 const eventsDueSoonSQL = `

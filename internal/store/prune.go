@@ -66,21 +66,29 @@ func (s *Store) PruneEvents(ctx context.Context, pool *pgxpool.Pool, after uuid.
 	return s.prune(ctx, pool, s.sql.pruneEvents, after, keep, limit)
 }
 
-// A service may give its own events any ids, so they are found by when they were published.
+// A service may give its own events any ids, so they are found by when they were published, from where the last step was.
 const pruneOwnEventsSQL = `
-with gone as (
-    delete from @outbox_events e
-     using (select e.id from @outbox_events e
-             where e.topic is not null and e.published_at < statement_timestamp() - $2::bigint * interval '1 microsecond'
-             order by e.published_at limit $3 for update skip locked) mine
-     where e.id = any(array[mine.id]) and $1::uuid is not null
-    returning e.id
+with mine as materialized (
+    select e.id, e.published_at from @outbox_events e
+     where e.topic is not null and e.published_at >= $1::timestamptz
+       and e.published_at < statement_timestamp() - $2::bigint * interval '1 microsecond'
+     order by e.published_at limit $3 for update skip locked
+), gone as (
+    delete from @outbox_events e using mine where e.id = any(array[mine.id]) returning e.id
 )
-select (select count(*) from gone), (select count(*) from gone), null::uuid`
+select (select count(*) from gone), (select max(published_at) from mine)`
 
-// PruneOwnEvents is PruneEvents for the events of a service's own.
-func (s *Store) PruneOwnEvents(ctx context.Context, pool *pgxpool.Pool, after uuid.UUID, keep time.Duration, limit int) (Pruned, error) {
-	return s.prune(ctx, pool, s.sql.pruneOwnEvents, after, keep, limit)
+// PruneOwnEvents is PruneEvents for the events of a service's own. from is where to start, and last where to go on.
+func (s *Store) PruneOwnEvents(ctx context.Context, pool *pgxpool.Pool, from time.Time, keep time.Duration, limit int) (deleted int, last time.Time, err error) {
+	err = pinned(ctx, pool, func(b *pgx.Batch) {
+		b.Queue(s.sql.pruneOwnEvents, lowAt(Mark{At: from}), micros(keep), limit).QueryRow(func(row pgx.Row) error {
+			var at pgtype.Timestamptz
+			err := row.Scan(&deleted, &at)
+			last = at.Time
+			return err
+		})
+	})
+	return deleted, last, err
 }
 
 const pruneSlotsSQL = `

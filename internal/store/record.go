@@ -143,7 +143,7 @@ func (s *Store) Record(ctx context.Context, pool *pgxpool.Pool, batch *Batch) ([
 	slices.SortFunc(batch.Ended, func(a, b Ended) int { return bytes.Compare(a.ID[:], b.ID[:]) })
 	slices.SortFunc(batch.Retried, func(a, b Retried) int { return bytes.Compare(a.ID[:], b.ID[:]) })
 	done := make([]uuid.UUID, 0, batch.Len())
-	err := pinned(ctx, pool, func(b *pgx.Batch) {
+	err := recording(ctx, pool, func(b *pgx.Batch) {
 		if len(batch.Sent) > 0 {
 			b.Queue(s.sql.sent, sentArgs(batch)...).Query(collectIDs(&done))
 		}

@@ -44,9 +44,11 @@ type statements struct {
 	eraseHeld                                     string
 	publish, claimEvents, renewEvents             string
 	published, eventFailed, eventReleased         string
-	endpoints, reportEndpoint, enableEndpoint     string
-	parked, parkedAt, parkedCount                 string
-	redriveEvent, redriveEvents, outbox           string
+	listEndpoints, endpoints, meetEndpoints       string
+	reportEndpoint, enableEndpoint, nothingMissed string
+	held, parked, parkedAt                        string
+	parkedCount, parkedCountAt, redriveEvent      string
+	redriveEvents, redriveEventsAt, outbox        string
 	lockKeys, reservations, reserve, pruneSlots   string
 	pruneJobs, pruneEvents, pruneOwnEvents        string
 	stats, lag, dueSoon, eventsDueSoon            string
@@ -63,6 +65,7 @@ func (s *Store) render() statements {
 		}
 		return q(strings.ReplaceAll(sql, "{states}", strings.Join(words, ", ")))
 	}
+	at := func(sql, endpoint string) string { return q(strings.ReplaceAll(sql, "{endpoint}", endpoint)) }
 	return statements{
 		insert: q(insertSQL), readBack: q(readBackSQL), jobs: q(jobsSQL), jobByKey: q(jobByKeySQL), attempts: q(attemptsSQL),
 		claim: q(claimSQL), renew: q(renewSQL), start: q(startSQL), retry: q(retrySQL), release: q(releaseSQL), deferred: q(deferSQL),
@@ -73,9 +76,11 @@ func (s *Store) render() statements {
 		eraseLive: in(eraseLiveSQL, s.guards.Cancel), lockFinished: q(lockFinishedSQL), eraseFinished: q(eraseFinishedSQL), eraseHeld: q(eraseHeldSQL),
 		publish: q(publishSQL), claimEvents: q(claimEventsSQL), renewEvents: q(renewEventsSQL),
 		published: q(publishedSQL), eventFailed: q(eventFailedSQL), eventReleased: q(eventReleasedSQL),
-		endpoints: q(endpointsSQL), reportEndpoint: q(strings.ReplaceAll(reportEndpointSQL, "{failing}", failingTooLong)), enableEndpoint: q(enableEndpointSQL),
-		parked: q(parkedSQL), parkedAt: q(parkedAtSQL), parkedCount: q(parkedCountSQL),
-		redriveEvent: q(redriveEventSQL), redriveEvents: q(redriveEventsSQL), outbox: q(outboxSQL),
+		listEndpoints: q(listEndpointsSQL), endpoints: q(endpointsSQL), meetEndpoints: q(meetEndpointsSQL),
+		nothingMissed: q(nothingMissedSQL), held: q(heldSQL), reportEndpoint: q(strings.ReplaceAll(reportEndpointSQL, "{failing}", failingTooLong)), enableEndpoint: q(enableEndpointSQL),
+		parked: q(parkedSQL), parkedAt: q(parkedAtSQL), redriveEvent: q(redriveEventSQL),
+		parkedCount: at(parkedCountSQL, ofAnyEndpoint), parkedCountAt: at(parkedCountSQL, ofOneEndpoint),
+		redriveEvents: at(redriveEventsSQL, ofAnyEndpoint), redriveEventsAt: at(redriveEventsSQL, ofOneEndpoint), outbox: q(outboxSQL),
 		lockKeys: q(lockKeysSQL), reservations: q(reservationsSQL), reserve: q(reserveSQL), pruneSlots: q(pruneSlotsSQL),
 		pruneJobs: q(pruneJobsSQL), pruneEvents: q(pruneEventsSQL), pruneOwnEvents: q(pruneOwnEventsSQL),
 		stats: q(statsSQL), lag: q(lagSQL), dueSoon: q(dueSoonSQL), eventsDueSoon: q(eventsDueSoonSQL),

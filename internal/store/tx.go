@@ -45,6 +45,15 @@ func pinned(ctx context.Context, pool *pgxpool.Pool, fill func(b *pgx.Batch)) er
 	})
 }
 
+// recording is pinned for statements that end claims: who holds one of their rows for longer than a moment is nobody of
+// ours, and must not hold up the rest of a batch (55P03, which the caller narrows down).
+func recording(ctx context.Context, pool *pgxpool.Pool, fill func(b *pgx.Batch)) error {
+	return pinned(ctx, pool, func(b *pgx.Batch) {
+		b.Queue(`select set_config('lock_timeout', '200', true)`)
+		fill(b)
+	})
+}
+
 // pipeline is pinned with the plans left to the planner.
 func pipeline(ctx context.Context, pool *pgxpool.Pool, fill func(b *pgx.Batch)) error {
 	conn, err := pool.Acquire(ctx)
@@ -116,6 +125,16 @@ func Code(err error) string {
 func IsDataError(err error) bool {
 	code := Code(err)
 	return len(code) == 5 && (code[:2] == "22" || code[:2] == "23")
+}
+
+// IsRowError tells an error that one row may have caused: its values, somebody's lock on it, or a trigger of somebody's.
+func IsRowError(err error) bool {
+	switch Code(err) {
+	case "55P03", "P0001":
+		return true
+	default:
+		return IsDataError(err)
+	}
 }
 
 // MayRepeat tells a conflict with another transaction after which the same statement may simply be run again.

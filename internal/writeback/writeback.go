@@ -2,8 +2,8 @@
 // arrived is written as soon as the write before has returned, never after a timer, so one outcome a second is written at
 // once and 40,000 a second share their commits.
 //
-// What can't be written is kept and tried again until the database is back. A batch that the database refuses for the
-// values of one row is narrowed down to that row.
+// What can't be written is kept and tried again until the database is back. A batch that fails for one row, its values or
+// somebody's lock on it, is narrowed down to that row, which is then put aside: it holds up no other.
 package writeback
 
 import (
@@ -30,7 +30,7 @@ type Config[T any] struct {
 	Done func(batch []T, held Held, uncertain bool)
 	// Strip removes what came from outside, for the row that the database can't store. It tells whether there was any.
 	Strip func(item *T) bool
-	// Refused tells of a row that can't be stored even so, and is given up.
+	// Refused takes a row off the caller's hands that can't be stored even so: it is given up.
 	Refused func(item *T, cause error)
 	// Waiting tells of a failure, before the wait that follows it; Answered that the database has answered, and how often
 	// it had failed before.
@@ -40,6 +40,9 @@ type Config[T any] struct {
 	Random func() float64
 }
 
+// asideFor is how long a row is put aside.
+const asideFor = time.Second
+
 // batchSize bounds one write. Twice as many made the planner leave the index once; see pinSQL in package store.
 const batchSize = 1000
 
@@ -48,7 +51,8 @@ type Writer[T any] struct {
 	cfg     Config[T]
 	mu      sync.Mutex
 	queue   []T
-	pending int // queued and being written
+	late    []T // put aside, and to be tried again now
+	pending int // queued, aside and being written
 	empty   chan struct{}
 	signal  chan struct{}
 }
@@ -82,6 +86,27 @@ func (w *Writer[T]) take() []T {
 	return batch
 }
 
+func (w *Writer[T]) takeLate() []T {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	late := w.late
+	w.late = nil
+	return late
+}
+
+// aside tries an item again later.
+func (w *Writer[T]) aside(item T) {
+	time.AfterFunc(asideFor, func() {
+		w.mu.Lock()
+		w.late = append(w.late, item)
+		w.mu.Unlock()
+		select {
+		case w.signal <- struct{}{}:
+		default:
+		}
+	})
+}
+
 // Loop writes until ctx ends.
 func (w *Writer[T]) Loop(ctx context.Context) {
 	for {
@@ -92,6 +117,9 @@ func (w *Writer[T]) Loop(ctx context.Context) {
 		}
 		for batch := w.take(); len(batch) > 0 && ctx.Err() == nil; batch = w.take() {
 			w.write(ctx, batch, false)
+		}
+		for _, item := range w.takeLate() {
+			w.write(ctx, []T{item}, true)
 		}
 	}
 }
@@ -117,12 +145,11 @@ func (w *Writer[T]) Drain(deadline time.Time) int {
 	return w.pending
 }
 
-// done concludes a batch.
-func (w *Writer[T]) done(batch []T, held Held, uncertain bool) {
-	w.cfg.Done(batch, held, uncertain)
+// gone notes that so many items are off its hands.
+func (w *Writer[T]) gone(items int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.pending -= len(batch)
+	w.pending -= items
 	if w.pending == 0 && w.empty != nil {
 		close(w.empty)
 		w.empty = nil
@@ -136,11 +163,12 @@ func (w *Writer[T]) write(ctx context.Context, batch []T, uncertain bool) {
 		switch {
 		case err == nil:
 			w.cfg.Answered(len(batch), failures)
-			w.done(batch, held, uncertain)
+			w.cfg.Done(batch, held, uncertain)
+			w.gone(len(batch))
 			return
-		case store.IsDataError(err):
+		case store.IsRowError(err):
 			w.cfg.Answered(len(batch), 0)
-			w.split(ctx, batch, uncertain, err)
+			w.narrow(ctx, batch, uncertain, err)
 			return
 		case store.MayRepeat(err) && failures < 3:
 			failures++
@@ -153,8 +181,8 @@ func (w *Writer[T]) write(ctx context.Context, batch []T, uncertain bool) {
 		if timing.Sleep(ctx, wait); ctx.Err() != nil {
 			return
 		}
-		if timedOut(err) && len(batch) > 1 {
-			w.halve(ctx, batch, uncertain)
+		if timedOut(err) {
+			w.narrow(ctx, batch, uncertain, err)
 			return
 		}
 	}
@@ -165,23 +193,20 @@ func timedOut(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || store.Code(err) == "57014"
 }
 
-func (w *Writer[T]) halve(ctx context.Context, batch []T, uncertain bool) {
-	half := len(batch) / 2
-	w.write(ctx, batch[:half], uncertain)
-	w.write(ctx, batch[half:], uncertain)
-}
-
-// split narrows a batch down to the row that the database can't store, which then goes without its texts: they are the
-// only part of it that came from outside.
-func (w *Writer[T]) split(ctx context.Context, batch []T, uncertain bool, cause error) {
-	if len(batch) > 1 {
-		w.halve(ctx, batch, uncertain)
-		return
-	}
-	if !w.cfg.Strip(&batch[0]) {
+// narrow goes on with the halves of a batch, down to the row that is to blame. One that the database can't store goes
+// without its texts: they are the only part of it that came from outside.
+func (w *Writer[T]) narrow(ctx context.Context, batch []T, uncertain bool, cause error) {
+	switch {
+	case len(batch) > 1:
+		half := len(batch) / 2
+		w.write(ctx, batch[:half], uncertain)
+		w.write(ctx, batch[half:], uncertain)
+	case !store.IsDataError(cause):
+		w.aside(batch[0])
+	case w.cfg.Strip(&batch[0]):
+		w.write(ctx, batch, uncertain)
+	default:
 		w.cfg.Refused(&batch[0], cause)
-		w.done(batch, nil, true)
-		return
+		w.gone(1)
 	}
-	w.write(ctx, batch, uncertain)
 }

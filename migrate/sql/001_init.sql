@@ -197,15 +197,16 @@ create table {{.Schema}}.outbox_events (
 );
 create index outbox_events_due on {{.Schema}}.outbox_events (next_attempt_at, id)
     where published_at is null and parked_at is null;
--- What has been tried or is being tried: with the first due event it tells the oldest that is pending, and costs an event
--- that is published at once nothing but its claim.
-create index outbox_events_tried on {{.Schema}}.outbox_events (created_at)
-    where published_at is null and parked_at is null and (claim_token is not null or failure_count > 0);
+-- What is not as it was written: claimed, failed, released or redriven. With the first due event it tells the oldest that is
+-- pending, and costs an event that is published at once nothing but its claim.
+create index outbox_events_touched on {{.Schema}}.outbox_events (created_at)
+    where published_at is null and parked_at is null and next_attempt_at > created_at;
 create index outbox_events_failing on {{.Schema}}.outbox_events (failure_count)
     where published_at is null and parked_at is null and failure_count > 0;
 create index outbox_events_parked on {{.Schema}}.outbox_events (id) where parked_at is not null;
 create index outbox_events_parked_endpoint on {{.Schema}}.outbox_events (endpoint, id)
     where parked_at is not null and endpoint is not null;
+create index outbox_events_held on {{.Schema}}.outbox_events (endpoint) where parked_reason = 'disabled';
 -- A service's own events may have ids that are no times, so they are pruned by this. A job's go by their ids.
 create index outbox_events_published on {{.Schema}}.outbox_events (published_at)
     where published_at is not null and topic is not null;
@@ -215,16 +216,20 @@ create table {{.Schema}}.channel_states (
     paused_at timestamptz
 );
 
--- What is known of the receivers of events. A row is written when a relay meets a receiver, and when it begins to fail or
--- recovers, not with every event.
+-- What is known of the receivers of events, by name and address (target): one that moves starts over. A row is written
+-- when a relay meets a receiver, and when it begins to fail or recovers, not with every event. missed_since is from when on
+-- an enabled receiver has events to get back.
 create table {{.Schema}}.webhook_endpoints (
-    name          text        primary key,
-    target        text        not null default '',
+    name          text        not null,
+    target        text        not null,
     failures      bigint      not null default 0,
     failing_since timestamptz,
     disabled_at   timestamptz,
     reason        text,
-    updated_at    timestamptz not null default statement_timestamp(),
+    enabled_at    timestamptz,
+    missed_since  timestamptz,
+    met_at        timestamptz not null default statement_timestamp(),
+    primary key (name, target),
     constraint webhook_endpoints_failing check ((failures > 0) = (failing_since is not null)),
     constraint webhook_endpoints_disabled check ((disabled_at is null) = (reason is null))
 );

@@ -53,7 +53,8 @@ type Config struct {
 	ConnectTimeout time.Duration
 	// Concurrency is how many events one relay has on their way at once. Zero means 10.
 	Concurrency int
-	// MaxAttempts is after how many failures an event is parked. Zero means 10.
+	// MaxAttempts is after how many failures an event is parked. Zero means 10, which with the default backoff of a relay
+	// is used up in 4 to 9 minutes: for receivers that may be away for longer choose more, or a longer RelayConfig.Retry.
 	MaxAttempts int
 	// DisableAfter is for how long the endpoint may do nothing but fail before it is disabled. Zero means 5 days.
 	DisableAfter time.Duration
@@ -109,10 +110,10 @@ func (c Config) validate() error {
 		return invalid("Name", "must be UTF-8 without control characters and outer blanks")
 	case c.UserAgent != "" && (!headerSafe(c.UserAgent) || !isASCII(c.UserAgent)):
 		return invalid("UserAgent", "must be printable ASCII without outer blanks")
-	case c.Concurrency < 0:
-		return invalid("Concurrency", "must not be negative")
-	case c.MaxAttempts < 0:
-		return invalid("MaxAttempts", "must not be negative")
+	case c.Concurrency < 0 || c.Concurrency > 10_000:
+		return invalid("Concurrency", "must be between 0 and 10,000")
+	case c.MaxAttempts < 0 || c.MaxAttempts > notifyq.MaxAttemptsLimit:
+		return invalid("MaxAttempts", fmt.Sprintf("must be between 0 and %d", notifyq.MaxAttemptsLimit))
 	case c.NeverDisable && c.DisableAfter != 0:
 		return invalid("DisableAfter", "must be zero with NeverDisable")
 	}

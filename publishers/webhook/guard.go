@@ -17,25 +17,26 @@ var global6 = netip.MustParsePrefix("2000::/3")
 // special holds what is not the public internet, from the IANA registries of special-purpose addresses. The predicates of
 // net/netip miss half of it: 100.64.0.1 and 2002:7f00:1:: count as global there.
 var special = []netip.Prefix{
-	netip.MustParsePrefix("0.0.0.0/8"),       // this network; 0.0.0.0 connects to the machine itself
-	netip.MustParsePrefix("10.0.0.0/8"),      // private
-	netip.MustParsePrefix("100.64.0.0/10"),   // carrier-grade NAT
-	netip.MustParsePrefix("127.0.0.0/8"),     // loopback
-	netip.MustParsePrefix("169.254.0.0/16"),  // link-local, and the metadata services of clouds
-	netip.MustParsePrefix("172.16.0.0/12"),   // private
-	netip.MustParsePrefix("192.0.0.0/24"),    // IETF protocols
-	netip.MustParsePrefix("192.0.2.0/24"),    // documentation
-	netip.MustParsePrefix("192.88.99.0/24"),  // 6to4 relays
-	netip.MustParsePrefix("192.168.0.0/16"),  // private
-	netip.MustParsePrefix("198.18.0.0/15"),   // benchmarks
-	netip.MustParsePrefix("198.51.100.0/24"), // documentation
-	netip.MustParsePrefix("203.0.113.0/24"),  // documentation
-	netip.MustParsePrefix("224.0.0.0/4"),     // multicast
-	netip.MustParsePrefix("240.0.0.0/4"),     // reserved, and broadcast
-	netip.MustParsePrefix("2001::/23"),       // IETF protocols: Teredo, benchmarks, ORCHID
-	netip.MustParsePrefix("2001:db8::/32"),   // documentation
-	netip.MustParsePrefix("2002::/16"),       // 6to4, which holds an IPv4 address
-	netip.MustParsePrefix("3fff::/20"),       // documentation
+	netip.MustParsePrefix("0.0.0.0/8"),        // this network; 0.0.0.0 connects to the machine itself
+	netip.MustParsePrefix("10.0.0.0/8"),       // private
+	netip.MustParsePrefix("100.64.0.0/10"),    // carrier-grade NAT
+	netip.MustParsePrefix("127.0.0.0/8"),      // loopback
+	netip.MustParsePrefix("168.63.129.16/32"), // a cloud's own services, at a public address
+	netip.MustParsePrefix("169.254.0.0/16"),   // link-local, and the metadata services of clouds
+	netip.MustParsePrefix("172.16.0.0/12"),    // private
+	netip.MustParsePrefix("192.0.0.0/24"),     // IETF protocols
+	netip.MustParsePrefix("192.0.2.0/24"),     // documentation
+	netip.MustParsePrefix("192.88.99.0/24"),   // 6to4 relays
+	netip.MustParsePrefix("192.168.0.0/16"),   // private
+	netip.MustParsePrefix("198.18.0.0/15"),    // benchmarks
+	netip.MustParsePrefix("198.51.100.0/24"),  // documentation
+	netip.MustParsePrefix("203.0.113.0/24"),   // documentation
+	netip.MustParsePrefix("224.0.0.0/4"),      // multicast
+	netip.MustParsePrefix("240.0.0.0/4"),      // reserved, and broadcast
+	netip.MustParsePrefix("2001::/23"),        // IETF protocols: Teredo, benchmarks, ORCHID
+	netip.MustParsePrefix("2001:db8::/32"),    // documentation
+	netip.MustParsePrefix("2002::/16"),        // 6to4, which holds an IPv4 address
+	netip.MustParsePrefix("3fff::/20"),        // documentation
 }
 
 // guard decides which addresses may be connected to.

@@ -28,6 +28,18 @@ type Publisher struct {
 
 var _ notifyq.EndpointPublisher = (*Publisher)(nil)
 
+// secretParts are the path and the query, as they are sent and as a receiver may quote them.
+func secretParts(target *url.URL) [][]byte {
+	parts := [][]byte{[]byte(target.RequestURI()), []byte(target.Path)}
+	for name, values := range target.Query() {
+		parts = append(parts, []byte(name))
+		for _, value := range values {
+			parts = append(parts, []byte(value))
+		}
+	}
+	return parts
+}
+
 // New checks the configuration and connects to nothing. The error for a bad field is a *notifyq.InvalidError, which
 // names it and never shows its value. A URL whose host is an address outside the public internet is one, as is a name
 // that can lead nowhere else, localhost say, unless AllowCIDRs allows it.
@@ -53,7 +65,7 @@ func New(cfg Config) (*Publisher, error) {
 			Name: cfg.Name, Target: targetID(target), Concurrency: cfg.Concurrency,
 			MaxAttempts: cfg.MaxAttempts, DisableAfter: cfg.DisableAfter,
 		},
-		private: [][]byte{[]byte(target.RequestURI())},
+		private: secretParts(target),
 		dialer:  &net.Dialer{Timeout: cfg.ConnectTimeout, ControlContext: guard.control},
 	}
 	for _, secret := range cfg.Secrets {

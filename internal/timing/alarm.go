@@ -1,12 +1,12 @@
-package engine
+package timing
 
 import (
 	"slices"
 	"time"
 )
 
-// alarm rings at the times it was set for. It keeps the nearest ones only: it shortens a wait that polling would end.
-type alarm struct {
+// Alarm rings at the times it was set for. It keeps the nearest ones only: it shortens a wait that polling would end.
+type Alarm struct {
 	times []time.Time // ascending
 	timer *time.Timer
 }
@@ -18,8 +18,8 @@ const (
 	alarmGrain   = time.Millisecond
 )
 
-// set adds a time; zero, past the horizon or near another one is ignored.
-func (a *alarm) set(t time.Time) {
+// Set adds a time; zero, past the horizon or near another one is ignored.
+func (a *Alarm) Set(t time.Time) {
 	if t.IsZero() || time.Until(t) > alarmHorizon {
 		return
 	}
@@ -31,8 +31,8 @@ func (a *alarm) set(t time.Time) {
 	a.times = a.times[:min(len(a.times), alarmsKept)]
 }
 
-// ring is ready when the nearest time has come; nil, which never is, without one.
-func (a *alarm) ring() <-chan time.Time {
+// Ring is ready when the nearest time has come; nil, which never is, without one.
+func (a *Alarm) Ring() <-chan time.Time {
 	if len(a.times) == 0 {
 		return nil
 	}
@@ -44,8 +44,8 @@ func (a *alarm) ring() <-chan time.Time {
 	return a.timer.C
 }
 
-// rang forgets the times that have come.
-func (a *alarm) rang(now time.Time) {
+// Rang forgets the times that have come.
+func (a *Alarm) Rang(now time.Time) {
 	i := 0
 	for i < len(a.times) && !a.times[i].After(now) {
 		i++

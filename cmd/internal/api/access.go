@@ -1,0 +1,38 @@
+package api
+
+import (
+	"net/http"
+
+	"github.com/notifyq/notifyq/cmd/internal/auth"
+)
+
+// anonymous is who asks where there are no keys.
+const anonymous = "anonymous"
+
+// authorize lets a request in, and limits its client to the tenant of its key.
+func (a *api) authorize(c *call, r *http.Request, e *endpoint) error {
+	if len(a.cfg.Keys) == 0 {
+		c.client, c.actor = a.cfg.Client, anonymous
+		return nil
+	}
+	key, known := auth.Find(a.cfg.Keys, auth.Presented(r))
+	switch {
+	case !known:
+		return &refusal{
+			status: http.StatusUnauthorized, code: codeUnauthorized,
+			detail: "A valid API key is needed: Authorization: Bearer <key>.",
+			header: [][2]string{{"WWW-Authenticate", auth.Challenge}},
+		}
+	case !key.Allows(e.scope):
+		return &refusal{
+			status: http.StatusForbidden, code: codeMissingScope, detail: "The API key lacks the scope " + string(e.scope) + ".",
+		}
+	case e.wholeSystem && !key.WholeSystem():
+		return &refusal{
+			status: http.StatusForbidden, code: codeTenantKey,
+			detail: "This is for all tenants, and the API key is bound to one.",
+		}
+	}
+	c.client, c.actor = key.Client(a.cfg.Client), key.Name()
+	return nil
+}

@@ -1,0 +1,201 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/notifyq/notifyq"
+	"github.com/notifyq/notifyq/cmd/internal/api"
+	"github.com/notifyq/notifyq/cmd/internal/health"
+	"github.com/notifyq/notifyq/cmd/internal/httpserver"
+	"github.com/notifyq/notifyq/cmd/internal/metrics"
+	"github.com/notifyq/notifyq/cmd/internal/settings"
+)
+
+// probeGrace is what requests that run get when a worker has drained: they are probes and scrapes.
+const probeGrace = time.Second
+
+// NodeConfig is what a process does.
+type NodeConfig struct {
+	// Name is the binary's, as in the command to migrate by.
+	Name     string
+	Settings settings.Settings
+	Logger   *slog.Logger
+	// API serves the routes of the API, and not only those of health and metrics.
+	API bool
+	// Worker delivers.
+	Worker bool
+}
+
+// Node is a process at work. It owns its pool.
+type Node struct {
+	cfg     NodeConfig
+	log     *slog.Logger
+	pool    *pgxpool.Pool
+	client  *notifyq.Client
+	worker  *worker // nil without
+	health  *health.Checker
+	metrics *metrics.Metrics
+	handler http.Handler
+}
+
+// NewNode connects to nothing yet. Close ends a Node that was not run.
+func NewNode(ctx context.Context, cfg NodeConfig) (*Node, error) {
+	pool, err := openPool(ctx, cfg.Settings, cfg.Name)
+	if err != nil {
+		return nil, err
+	}
+	n := &Node{cfg: cfg, log: cfg.Logger, pool: pool}
+	if err := n.assemble(); err != nil {
+		n.Close()
+		return nil, err
+	}
+	return n, nil
+}
+
+func (n *Node) assemble() (err error) {
+	s := n.cfg.Settings
+	n.client, err = notifyq.NewClient(n.pool, notifyq.ClientConfig{
+		Schema: s.DatabaseSchema, Logger: n.log, MaxAttempts: s.MaxRetries + 1, OnAmbiguous: s.AmbiguousPolicy,
+		TraceContext: traceContext,
+	})
+	if err != nil {
+		return err
+	}
+	checks := health.Config{
+		Database: n.pool, Schema: s.DatabaseSchema, Logger: n.log, MigrateCommand: n.cfg.Name + " migrate up",
+	}
+	shown := metrics.Config{Source: n.client, Pool: n.pool, Version: Version(), Logger: n.log, Routes: routes(n.cfg.API)}
+	if n.cfg.Worker {
+		if n.worker, err = newWorker(s, n.pool, n.client, n.log); err != nil {
+			return err
+		}
+		checks.Beating, shown.Worker = n.worker.beating, n.worker.stats
+	}
+	n.health = health.New(checks)
+	if n.metrics, err = metrics.New(shown); err != nil {
+		return err
+	}
+	inner, err := n.routes()
+	if err != nil {
+		return err
+	}
+	n.handler = n.metrics.Count(withTrace(inner))
+	return nil
+}
+
+// routes are those of the API, or of probes and scrapers alone: the mux answers everything else with a 404.
+func (n *Node) routes() (http.Handler, error) {
+	if !n.cfg.API {
+		mux := http.NewServeMux()
+		for _, path := range []string{"/health", "/livez", "/readyz"} {
+			mux.Handle("GET "+path, n.health)
+		}
+		mux.Handle("GET /metrics", n.metrics)
+		return httpserver.Wrap(n.log, httpserver.Routes(mux)), nil
+	}
+	s := n.cfg.Settings
+	cfg := api.Config{
+		Client: n.client, Keys: s.APIKeys, Channels: s.Channels, Docs: s.Docs, Logger: n.log, Health: n.health, Metrics: n.metrics,
+	}
+	if s.Demo {
+		receiver, err := newReceiver(s, n.pool, n.log)
+		if err != nil {
+			return nil, err
+		}
+		cfg.Demo = receiver
+	}
+	return api.New(cfg)
+}
+
+// routes are the patterns by which requests are counted.
+func routes(withAPI bool) []string {
+	patterns := []string{"/health", "/livez", "/readyz", "/metrics"}
+	if withAPI {
+		patterns = append(
+			patterns, "/notifications", "/notifications/batch", "/notifications/retry", "/notifications/{id}",
+			"/notifications/{id}/attempts", "/notifications/{id}/retry", "/channels/{channel}/pause", "/channels/{channel}/resume",
+			"/webhook-endpoints", "/webhook-endpoints/{name}/enable", "/webhooks/mock", "/openapi.json", "/docs", "/docs/",
+		)
+	}
+	return patterns
+}
+
+// Handler is what Run serves.
+func (n *Node) Handler() http.Handler { return n.handler }
+
+// Client is the node's, for a process that schedules by itself.
+func (n *Node) Client() *notifyq.Client { return n.client }
+
+// Listen opens the port of the settings.
+func (n *Node) Listen(ctx context.Context) (net.Listener, error) {
+	s := n.cfg.Settings
+	return httpserver.Listen(ctx, net.JoinHostPort(s.Host, strconv.Itoa(s.Port)))
+}
+
+// Run works until ctx ends, and then ends in good order: /readyz is a 503 at once, the worker drains while probes are still
+// answered, and requests that run are answered. It returns nil after that, notifyq.ErrDrainTimeout or httpserver.ErrGrace if
+// something had to be cut off, and otherwise why it could not go on. It closes ln and the pool.
+func (n *Node) Run(ctx context.Context, ln net.Listener) error {
+	defer n.Close()
+	n.log.InfoContext(ctx, "process.started", "name", n.cfg.Name, "version", Version(), "address", ln.Addr().String(),
+		"settings", n.cfg.Settings)
+	defer context.AfterFunc(ctx, func() {
+		n.health.Drain()
+		n.log.InfoContext(ctx, "process.stopping", "name", n.cfg.Name)
+	})()
+
+	// Each of the three may fail, and then the others end too.
+	work, stopWork := context.WithCancel(ctx)
+	defer stopWork()
+	serve, stopServing := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopServing()
+	var beside sync.WaitGroup
+	beside.Go(func() { n.metrics.Run(serve) })
+	beside.Go(func() { n.health.Watch(serve) })
+	var served error
+	beside.Go(func() {
+		served = httpserver.Run(serve, n.handler, httpserver.Config{Listener: ln, Logger: n.log, Grace: n.grace()})
+		stopWork()
+	})
+	worked := n.work(work)
+	stopServing()
+	beside.Wait()
+	return errors.Join(worked, served)
+}
+
+// work runs the worker, if there is one, until ctx ends.
+func (n *Node) work(ctx context.Context) error {
+	if n.worker == nil {
+		<-ctx.Done()
+		return nil
+	}
+	if err := n.worker.run(ctx, n.cfg.Name+" migrate up"); err != nil {
+		return fmt.Errorf("worker: %w", err)
+	}
+	return nil
+}
+
+func (n *Node) grace() time.Duration {
+	if n.cfg.API {
+		return httpserver.DefaultGrace
+	}
+	return probeGrace
+}
+
+// Close gives the connections back. Run does it by itself.
+func (n *Node) Close() {
+	if n.worker != nil {
+		n.worker.providers.Close()
+	}
+	closePool(n.pool)
+}

@@ -1,0 +1,171 @@
+package httpserver
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// StatusClientGone is logged for a request whose client left before the answer. Nobody receives it.
+const StatusClientGone = 499
+
+// entry is what becomes known about a request while it is served, for its log line.
+type entry struct {
+	code  string // of the problem
+	cause string
+}
+
+type entryKey struct{}
+
+func entryOf(ctx context.Context) *entry {
+	e, _ := ctx.Value(entryKey{}).(*entry)
+	return e
+}
+
+// Explain adds the cause of a failure to the request's log line. It must hold nothing that was submitted.
+func Explain(ctx context.Context, cause string) {
+	if e := entryOf(ctx); e != nil {
+		e.cause = cause
+	}
+}
+
+// withLogLine logs one line a request, but for probes that succeed: they would be most of the log.
+func withLogLine(logger *slog.Logger, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		l := line{logger: logger, begun: time.Now(), answered: answer{ResponseWriter: w}}
+		defer l.write(r)
+		next.ServeHTTP(&l.answered, r.WithContext(context.WithValue(r.Context(), entryKey{}, &l.entry)))
+		l.returned = true
+	})
+}
+
+// line is the log line of a request in the making.
+type line struct {
+	entry
+	logger   *slog.Logger
+	begun    time.Time
+	answered answer
+	returned bool // the handler did, and did not panic
+}
+
+func (l *line) status() int {
+	switch {
+	case !l.returned:
+		return http.StatusInternalServerError // cut off, whatever was begun
+	case l.answered.status == 0:
+		return http.StatusOK
+	default:
+		return l.answered.status
+	}
+}
+
+func (l *line) write(r *http.Request) {
+	status := l.status()
+	if status < http.StatusBadRequest && isProbe(r) {
+		return
+	}
+	attrs := []slog.Attr{
+		slog.String("requestId", RequestID(r.Context())),
+		slog.String("method", loggedMethod(r.Method)),
+		slog.String("path", loggedPath(r.URL.Path)),
+		slog.Int("status", status),
+		slog.Int64("durationMs", time.Since(l.begun).Milliseconds()),
+	}
+	if l.code != "" {
+		attrs = append(attrs, slog.String("code", l.code))
+	}
+	if l.cause != "" {
+		attrs = append(attrs, slog.String("error", l.cause))
+	}
+	l.logger.LogAttrs(r.Context(), levelOf(status), "http.request", attrs...)
+}
+
+func levelOf(status int) slog.Level {
+	switch {
+	case status >= http.StatusInternalServerError:
+		return slog.LevelError
+	case status >= http.StatusBadRequest:
+		return slog.LevelWarn
+	default:
+		return slog.LevelInfo
+	}
+}
+
+func isProbe(r *http.Request) bool {
+	switch r.URL.Path {
+	case "/health", "/livez", "/readyz", "/metrics":
+		return r.Method == http.MethodGet || r.Method == http.MethodHead
+	default:
+		return false
+	}
+}
+
+func loggedMethod(method string) string {
+	known := []string{
+		http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,
+		http.MethodConnect, http.MethodOptions, http.MethodTrace,
+	}
+	if slices.Contains(known, method) {
+		return method
+	}
+	return "OTHER"
+}
+
+// loggedPath is a path of words and ids. Anything else in it can be what a client put there by mistake, an address or a
+// key, and becomes a star.
+func loggedPath(path string) string {
+	const maxBytes = 256
+	segments := strings.Split(path[:min(len(path), maxBytes)], "/")
+	for i, segment := range segments {
+		if !isWord(segment) && !isID(segment) {
+			segments[i] = "*"
+		}
+	}
+	return strings.Join(segments, "/")
+}
+
+func isID(segment string) bool {
+	return len(segment) == len(uuid.UUID{}.String()) && uuid.Validate(segment) == nil
+}
+
+func isWord(segment string) bool {
+	const maxBytes = 32
+	if len(segment) > maxBytes {
+		return false
+	}
+	for i := range len(segment) {
+		b := segment[i]
+		if (b|0x20 < 'a' || b|0x20 > 'z') && b != '-' && b != '_' && b != '.' {
+			return false
+		}
+	}
+	return true
+}
+
+// answer remembers the status that was sent; 0 is none yet.
+type answer struct {
+	http.ResponseWriter
+	status int
+}
+
+func (a *answer) WriteHeader(status int) {
+	if a.status == 0 && status >= http.StatusOK { // an informational one is not the answer
+		a.status = status
+	}
+	a.ResponseWriter.WriteHeader(status)
+}
+
+func (a *answer) Write(b []byte) (int, error) {
+	if a.status == 0 {
+		a.status = http.StatusOK
+	}
+	return a.ResponseWriter.Write(b)
+}
+
+// Unwrap is for http.ResponseController.
+func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }

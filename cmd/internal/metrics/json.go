@@ -1,0 +1,101 @@
+package metrics
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/notifyq/notifyq"
+)
+
+// overview is the JSON form.
+type overview struct {
+	Jobs            jobCounts     `json:"jobs"`
+	QueueLagSeconds float64       `json:"queueLagSeconds"`
+	Webhooks        webhookCounts `json:"webhooks"`
+	Estimated       bool          `json:"estimated"`
+}
+
+type jobCounts struct {
+	Pending      int64 `json:"pending"`
+	Processing   int64 `json:"processing"`
+	Sent         int64 `json:"sent"`
+	Failed       int64 `json:"failed"`
+	DeadLettered int64 `json:"deadLettered"`
+	Cancelled    int64 `json:"cancelled"`
+}
+
+type webhookCounts struct {
+	Pending   int64 `json:"pending"`
+	Delivered int64 `json:"delivered"`
+	GivenUp   int64 `json:"givenUp"` // or held back, since their endpoint is disabled
+}
+
+// serveJSON answers a person or a script, who often has just done something and wants to see it: where a sample is cheap it
+// waits for a new one. Age tells how old the values are.
+func (m *Metrics) serveJSON(w http.ResponseWriter, r *http.Request) {
+	last := m.sampler.fresh(r.Context())
+	if last == nil {
+		w.Header().Set("Retry-After", "1")
+		writeJSON(w, "application/problem+json", http.StatusServiceUnavailable, map[string]any{
+			"title": http.StatusText(http.StatusServiceUnavailable), "status": http.StatusServiceUnavailable,
+			"code": "unavailable", "detail": "The database has not answered yet.",
+		})
+		return
+	}
+	jobs := last.stats.Jobs
+	w.Header().Set("Age", strconv.Itoa(int(time.Since(last.at).Seconds())))
+	writeJSON(w, "application/json", http.StatusOK, overview{
+		Jobs: jobCounts{
+			Pending: jobs[notifyq.StatusPending], Processing: jobs[notifyq.StatusProcessing], Sent: jobs[notifyq.StatusSent],
+			Failed: jobs[notifyq.StatusFailed], DeadLettered: jobs[notifyq.StatusDeadLettered],
+			Cancelled: jobs[notifyq.StatusCancelled],
+		},
+		QueueLagSeconds: last.stats.QueueLag.Seconds(),
+		Webhooks: webhookCounts{
+			Pending: last.stats.Outbox.Pending, Delivered: last.stats.Outbox.Published, GivenUp: last.stats.Outbox.Parked,
+		},
+		Estimated: last.stats.Estimated || last.stats.Outbox.Estimated,
+	})
+}
+
+func writeJSON(w http.ResponseWriter, contentType string, code int, body any) {
+	text, _ := json.Marshal(body) // numbers, strings and booleans
+	w.Header().Set("Content-Type", contentType)
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(code)
+	_, _ = w.Write(append(text, '\n'))
+}
+
+// prefersJSON reports whether JSON is asked for by name, and nothing that Prometheus asks for is wanted more. Who takes
+// anything gets the text.
+func prefersJSON(accept []string) bool {
+	var asked, text float64
+	for part := range strings.SplitSeq(strings.Join(accept, ","), ",") {
+		name, parameters, _ := strings.Cut(part, ";")
+		q := quality(parameters)
+		switch strings.ToLower(strings.TrimSpace(name)) {
+		case "application/json":
+			asked = max(asked, q)
+		case "text/plain", "application/openmetrics-text", "text/*":
+			text = max(text, q)
+		}
+	}
+	return asked > 0 && asked >= text
+}
+
+func quality(parameters string) float64 {
+	for parameter := range strings.SplitSeq(parameters, ";") {
+		name, value, _ := strings.Cut(parameter, "=")
+		if !strings.EqualFold(strings.TrimSpace(name), "q") {
+			continue
+		}
+		if q, err := strconv.ParseFloat(strings.TrimSpace(value), 64); err == nil && q >= 0 && q <= 1 {
+			return q
+		}
+		return 0
+	}
+	return 1
+}

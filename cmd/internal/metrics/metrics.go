@@ -1,0 +1,107 @@
+// Package metrics serves /metrics of both binaries: Prometheus text, or JSON to who asks for it.
+//
+// What the database has to tell is sampled on a timer, never by a scrape: the pause is twenty times what the last sample
+// took, and between a second and half a minute, so that sampling keeps less than a twentieth of one connection busy
+// whatever the size of the tables. While the database is away the last sample is served, with its age.
+//
+// No label holds anything of a notification, a tenant or a client: their values are those in this package, and the routes
+// that the process has.
+package metrics
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/notifyq/notifyq"
+)
+
+// maxScrapes is how many are answered at once.
+const maxScrapes = 8
+
+// Source is a *notifyq.Client.
+type Source interface {
+	Stats(ctx context.Context) (notifyq.Stats, error)
+}
+
+// Config needs a Source.
+type Config struct {
+	// Source is asked for the state of the queue.
+	Source Source
+	// Pool, if set, is shown.
+	Pool *pgxpool.Pool
+	// Worker, if set, is shown. It is called with every scrape. It tells false while there is none.
+	Worker func() (notifyq.WorkerStats, bool)
+	// Routes are the patterns of http.ServeMux by which requests are counted. Others count as "other".
+	Routes []string
+	// Version is that of the binary.
+	Version string
+	// Logger hears of samples that fail. Nil is silent.
+	Logger *slog.Logger
+}
+
+// Metrics is a registry of its own and what fills it.
+type Metrics struct {
+	sampler  *sampler
+	registry *prometheus.Registry
+	text     http.Handler
+	http     *requests
+}
+
+// New asks for nothing yet: Run does.
+func New(cfg Config) (*Metrics, error) {
+	if cfg.Source == nil {
+		return nil, errors.New("metrics: Source is required")
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	m := &Metrics{
+		sampler: newSampler(cfg.Source, cfg.Logger), registry: prometheus.NewPedanticRegistry(), http: newRequests(cfg.Routes),
+	}
+	all := []prometheus.Collector{
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		buildInfo(cfg.Version), newQueueCollector(m.sampler),
+	}
+	if len(cfg.Routes) > 0 {
+		all = append(all, m.http.total, m.http.duration)
+	}
+	if cfg.Pool != nil {
+		all = append(all, newPoolCollector(cfg.Pool))
+	}
+	if cfg.Worker != nil {
+		all = append(all, newWorkerCollector(cfg.Worker))
+	}
+	for _, c := range all {
+		if err := m.registry.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	m.text = promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes, Timeout: 10 * time.Second})
+	return m, nil
+}
+
+// Run samples until ctx ends, the first time at once.
+func (m *Metrics) Run(ctx context.Context) { m.sampler.run(ctx) }
+
+// ServeHTTP answers GET and HEAD with Prometheus text, or with JSON where Accept prefers it.
+func (m *Metrics) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		w.Header().Set("Allow", "GET, HEAD")
+		http.Error(w, http.StatusText(http.StatusMethodNotAllowed), http.StatusMethodNotAllowed)
+		return
+	}
+	w.Header().Set("Vary", "Accept")
+	if prefersJSON(r.Header.Values("Accept")) {
+		m.serveJSON(w, r)
+		return
+	}
+	m.text.ServeHTTP(w, r)
+}

@@ -1,0 +1,86 @@
+package metrics
+
+import (
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// other is the label of a route or a method that is not known.
+const other = "other"
+
+// requests counts what was asked of a server.
+type requests struct {
+	routes   *http.ServeMux // its handlers are never called
+	total    *prometheus.CounterVec
+	duration *prometheus.HistogramVec
+}
+
+func newRequests(routes []string) *requests {
+	r := &requests{
+		routes: http.NewServeMux(),
+		total: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "notifyq_http_requests_total", Help: "Requests that were answered.",
+		}, []string{"method", "route", "code"}),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "notifyq_http_request_duration_seconds", Help: "How long they took.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
+		}, []string{"method", "route"}),
+	}
+	for _, pattern := range routes {
+		r.routes.Handle(pattern, http.NotFoundHandler())
+	}
+	return r
+}
+
+// Count makes a handler's requests count.
+func (m *Metrics) Count(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		begun := time.Now()
+		answered := &status{ResponseWriter: w}
+		returned := false
+		defer func() {
+			if !returned && answered.code == 0 {
+				answered.code = http.StatusInternalServerError // a panic
+			}
+			m.http.count(r, answered.code, time.Since(begun))
+		}()
+		next.ServeHTTP(answered, r)
+		returned = true
+	})
+}
+
+func (q *requests) count(r *http.Request, code int, took time.Duration) {
+	method := other
+	if slices.Contains([]string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodDelete}, r.Method) {
+		method = r.Method
+	}
+	_, route := q.routes.Handler(r)
+	if route == "" {
+		route = other
+	}
+	if code == 0 {
+		code = http.StatusOK
+	}
+	q.total.WithLabelValues(method, route, strconv.Itoa(code)).Inc()
+	q.duration.WithLabelValues(method, route).Observe(took.Seconds())
+}
+
+// status remembers what was answered; 0 is nothing yet.
+type status struct {
+	http.ResponseWriter
+	code int
+}
+
+func (s *status) WriteHeader(code int) {
+	if s.code == 0 && code >= http.StatusOK { // an informational one is not the answer
+		s.code = code
+	}
+	s.ResponseWriter.WriteHeader(code)
+}
+
+// Unwrap is for http.ResponseController.
+func (s *status) Unwrap() http.ResponseWriter { return s.ResponseWriter }
