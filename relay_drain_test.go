@@ -47,10 +47,8 @@ func TestStopBeforeTheStartReleasesAtOnce(t *testing.T) {
 	ids := b.publish(3)
 	asked, goOn := make(chan struct{}, 10), make(chan struct{})
 	p := acknowledging()
-	first := true
 	r := b.relay(hub{p, func(e notifyq.Event) notifyq.Endpoint {
-		if e.Topic != "" && first { // claimed, and not started
-			first = false
+		if e.Topic != "" { // claimed, and not started
 			asked <- struct{}{}
 			<-goOn
 		}
