@@ -118,15 +118,15 @@ func (c *Client) commitTogether(ctx context.Context, calls []*commit, lockWait t
 		}
 		return
 	}
+	if b.due {
+		c.wakers.wake()
+	}
 	for i, call := range calls {
 		call.answer, call.err = b.answers[i], databaseError("schedule", err)
 		if err == nil {
 			call.err = call.answer.Err
 		}
 		close(call.done)
-	}
-	if b.due {
-		c.wakers.wake()
 	}
 }
 

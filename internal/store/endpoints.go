@@ -164,8 +164,11 @@ func (s *Store) NothingMissed(ctx context.Context, q Querier, name string, since
 const heldSQL = `
 select n.name
   from unnest($1::text[]) as n(name)
- where exists (select from @outbox_events e
-                where e.parked_reason = 'disabled' and e.endpoint = n.name and e.parked_at < statement_timestamp() - interval '10 seconds')`
+ cross join lateral (
+     select from @outbox_events e
+      where e.parked_reason = 'disabled' and e.endpoint >= n.name and e.endpoint <= n.name
+        and e.parked_at < statement_timestamp() - interval '10 seconds'
+      order by e.endpoint limit 1) e`
 
 // Held tells for which receivers events have been held for a while.
 func (s *Store) Held(ctx context.Context, pool *pgxpool.Pool, names []string) (found []string, err error) {

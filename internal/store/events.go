@@ -67,8 +67,8 @@ update @outbox_events e
  where e.id = any(array[f.id])
 returning e.id, e.job_id, e.status, e.topic, e.key, e.body, e.created_at, e.failure_count, f.next_attempt_at`
 
-// ClaimEvents takes up to limit due events behind a mark, and no more than what maxBytes of bodies allow, but one at
-// least. They come in no order.
+// ClaimEvents takes up to limit due events behind a mark, and no more once their bodies have reached maxBytes. They come in
+// no order.
 func (s *Store) ClaimEvents(ctx context.Context, pool *pgxpool.Pool, lease Lease, low Mark, limit, maxBytes int) ([]ClaimedEvent, error) {
 	var events []ClaimedEvent
 	err := pinned(ctx, pool, func(b *pgx.Batch) {

@@ -44,7 +44,7 @@ with pending as (
     select greatest(c.reltuples, 0)::bigint as rows from pg_catalog.pg_class c where c.oid = '@outbox_events'::regclass
 ), seen as (
     select count(*) as n, count(*) filter (where t.published_at is not null) as published
-      from (select e.published_at from @outbox_events e, history h where h.rows < $1 order by e.id limit $1) t
+      from (select e.published_at from @outbox_events e where (select h.rows from history h) < $1 order by e.id limit $1) t
 ), published as (
     select case when h.rows < $1 and seen.n < $1 then seen.published
                 else greatest(h.rows - pending.n - parked.n, seen.published) end as n,
@@ -55,7 +55,7 @@ select pending.n, parked.n, parked.disabled, pending.n >= $1 or parked.n >= $1, 
        greatest(extract(epoch from statement_timestamp() - least(first.first, first.touched)) * 1000000, 0)::bigint,
        greatest(extract(epoch from statement_timestamp() - first.due) * 1000000, 0)::bigint,
        (select array_agg((select count(*) from (select from @outbox_events e
-                where e.published_at is null and e.parked_at is null and e.failure_count > 0 and e.failure_count >= t.least limit $1) c)
+                where e.published_at is null and e.parked_at is null and e.failure_count > 0 and e.failure_count >= t.least order by e.failure_count limit $1) c)
                 order by t.place)
           from unnest($2::int[]) with ordinality as t(least, place)),
        (select count(*) from (select distinct on (w.name) w.disabled_at from @webhook_endpoints w order by w.name, w.met_at desc) w

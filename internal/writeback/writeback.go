@@ -181,7 +181,7 @@ func (w *Writer[T]) write(ctx context.Context, batch []T, uncertain bool) {
 		if timing.Sleep(ctx, wait); ctx.Err() != nil {
 			return
 		}
-		if timedOut(err) {
+		if timedOut(err) && len(batch) > 1 {
 			w.narrow(ctx, batch, uncertain, err)
 			return
 		}
