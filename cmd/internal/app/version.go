@@ -4,8 +4,14 @@ import (
 	"runtime/debug"
 )
 
-// Version is the module's, or the commit that the binary was built from.
+// version is set by the linker, for builds without a checkout: see the Dockerfile.
+var version string
+
+// Version is what the linker was told, or the module's, or the commit that the binary was built from.
 func Version() string {
+	if version != "" {
+		return version
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return "unknown"

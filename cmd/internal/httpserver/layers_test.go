@@ -80,12 +80,14 @@ func TestEveryRequestIsOneLine(t *testing.T) {
 	require.LessOrEqual(t, len(lines[0]["path"].(string)), 256)
 }
 
-func TestProbesAreLoggedOnlyIfTheyFail(t *testing.T) {
+func TestProbesAreLoggedOnlyIfTheyBreak(t *testing.T) {
 	t.Parallel()
 	for _, target := range []string{"/health", "/livez", "/readyz", "/metrics"} {
 		_, lines := wrapped(t, func(http.ResponseWriter, *http.Request) {}, get(target))
 		require.Empty(t, lines)
 		_, lines = wrapped(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }, get(target))
+		require.Empty(t, lines)
+		_, lines = wrapped(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }, get(target))
 		require.Len(t, lines, 1)
 	}
 }

@@ -34,7 +34,8 @@ func Explain(ctx context.Context, cause string) {
 	}
 }
 
-// withLogLine logs one line a request, but for probes that succeed: they would be most of the log.
+// withLogLine logs one line a request, but for probes: they would be most of the log, and that a process is not ready is
+// logged when it happens.
 func withLogLine(logger *slog.Logger, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		l := line{logger: logger, begun: time.Now(), answered: answer{ResponseWriter: w}}
@@ -66,7 +67,7 @@ func (l *line) status() int {
 
 func (l *line) write(r *http.Request) {
 	status := l.status()
-	if status < http.StatusBadRequest && isProbe(r) {
+	if expected := status < http.StatusBadRequest || status == http.StatusServiceUnavailable; expected && isProbe(r) {
 		return
 	}
 	attrs := []slog.Attr{

@@ -1,0 +1,152 @@
+package deploy_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/notifyq/notifyq"
+	"github.com/notifyq/notifyq/cmd/internal/metrics"
+	"github.com/notifyq/notifyq/internal/dbtest"
+)
+
+// registry is what a scrape brings: values of labels by metric and label. The parts of a histogram count as metrics.
+type registry map[string]map[string][]string
+
+var (
+	samplePattern = regexp.MustCompile(`^([a-z_0-9]+)(?:\{(.*)\})? \S+$`)
+	labelPattern  = regexp.MustCompile(`([a-z_]+)="([^"]*)"`)
+)
+
+// source has something of everything.
+type source struct{}
+
+func (source) Stats(context.Context) (notifyq.Stats, error) {
+	return notifyq.Stats{Outbox: notifyq.OutboxStats{Failing: map[int]int64{1: 1, 3: 1, 10: 1}}}, nil
+}
+
+// scraped is what a process exports that is API and worker in one.
+func scraped(t *testing.T) registry {
+	t.Helper()
+	m, err := metrics.New(metrics.Config{
+		Source: source{}, Pool: dbtest.New(t).Pool, Routes: []string{"/notifications", "/livez"}, Version: "v0",
+		Worker: func() (notifyq.WorkerStats, bool) {
+			return notifyq.WorkerStats{PolledAt: time.Now(), Relay: notifyq.RelayStats{PolledAt: time.Now()}}, true
+		},
+	})
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		m.Run(ctx)
+	}()
+	defer func() {
+		stop()
+		<-ended
+	}()
+	ask := func(accept string) *httptest.ResponseRecorder {
+		r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/metrics", nil)
+		r.Header.Set("Accept", accept)
+		w := httptest.NewRecorder()
+		m.ServeHTTP(w, r)
+		return w
+	}
+	for ask("application/json").Code != http.StatusOK { // it waits for a sample
+		require.NoError(t, ctx.Err())
+	}
+	post := httptest.NewRequestWithContext(ctx, http.MethodPost, "/notifications", nil)
+	m.Count(http.NotFoundHandler()).ServeHTTP(httptest.NewRecorder(), post)
+	return parsed(ask("text/plain").Body.String())
+}
+
+func parsed(text string) registry {
+	found := make(registry)
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		sample := samplePattern.FindStringSubmatch(line)
+		if sample == nil {
+			continue
+		}
+		if found[sample[1]] == nil {
+			found[sample[1]] = make(map[string][]string)
+		}
+		for _, label := range labelPattern.FindAllStringSubmatch(sample[2], -1) {
+			values := found[sample[1]][label[1]]
+			if !slices.Contains(values, label[2]) {
+				found[sample[1]][label[1]] = append(values, label[2])
+			}
+		}
+	}
+	return found
+}
+
+// ofPrometheus are labels that a scrape adds, and metrics that it makes.
+var (
+	labelsOfPrometheus  = []string{"job", "instance", "namespace"}
+	metricsOfPrometheus = []string{"up"}
+)
+
+var (
+	metricPattern   = regexp.MustCompile(`\b(?:notifyq|process|go)_[a-z_]+\b`)
+	selectorPattern = regexp.MustCompile(`\b((?:notifyq|process|go)_[a-z_]+)\{([^}]*)\}`)
+	matcherPattern  = regexp.MustCompile(`([a-z_]+)(=~|!~|!=|=)"([^"]*)"`)
+	groupPattern    = regexp.MustCompile(`\b(?:by|on) \(([a-z_, ]*)\)`)
+)
+
+// check finds metrics, labels and values in an expression that nothing exports.
+func (r registry) check(t *testing.T, where, expr string) (used []string) {
+	t.Helper()
+	used = metricPattern.FindAllString(expr, -1)
+	for _, name := range metricsOfPrometheus {
+		if regexp.MustCompile(`\b` + name + `\b`).MatchString(expr) {
+			used = append(used, name)
+		}
+	}
+	require.NotEmpty(t, used, "%s: %s", where, expr)
+	for _, name := range used {
+		require.True(t, r[name] != nil || slices.Contains(metricsOfPrometheus, name), "%s: there is no metric %s", where, name)
+	}
+	for _, selector := range selectorPattern.FindAllStringSubmatch(expr, -1) {
+		for _, m := range matcherPattern.FindAllStringSubmatch(selector[2], -1) {
+			r.checkMatcher(t, where, selector[1], m[1], m[2], m[3])
+		}
+	}
+	for _, group := range groupPattern.FindAllStringSubmatch(expr, -1) {
+		for label := range strings.SplitSeq(group[1], ",") {
+			label = strings.TrimSpace(label)
+			known := slices.Contains(labelsOfPrometheus, label) ||
+				slices.ContainsFunc(used, func(name string) bool { return r[name][label] != nil })
+			require.True(t, known, "%s: none of %v has a label %s", where, used, label)
+		}
+	}
+	return used
+}
+
+// openLabels have values that depend on what is asked.
+var openLabels = []string{"route", "code", "method"}
+
+func (r registry) checkMatcher(t *testing.T, where, metric, label, operator, value string) {
+	t.Helper()
+	if slices.Contains(labelsOfPrometheus, label) {
+		return
+	}
+	require.Contains(t, r[metric], label, "%s: %s has no such label", where, metric)
+	if slices.Contains(openLabels, label) {
+		return
+	}
+	wanted := []string{value}
+	if operator == "=~" || operator == "!~" {
+		wanted = strings.Split(value, "|")
+	}
+	for _, v := range wanted {
+		require.Contains(t, r[metric][label], v, "%s: %s has no such %s", where, metric, label)
+	}
+}
