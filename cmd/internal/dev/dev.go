@@ -53,6 +53,9 @@ func Run(ctx context.Context, d app.Development) (err error) {
 		return err
 	}
 	welcome(d.Stdout, base)
+	if len(s.APIKeys) > 0 {
+		say("API_KEYS is set: add -H 'Authorization: Bearer ...' with one of them to each line.\n")
+	}
 	err = node.Run(ctx, listener)
 	say("Stopped; nothing is left behind.")
 	return err
@@ -89,7 +92,7 @@ func receive(s *settings.Settings, base string) {
 	s.WebhookAllowCIDRs = append(s.WebhookAllowCIDRs, netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128"))
 }
 
-// welcome prints lines to paste. Each is whole on its own and ends with success.
+// welcome prints lines to paste. Each is whole on its own and, without API_KEYS, ends with success.
 func welcome(w io.Writer, base string) {
 	_, _ = io.WriteString(w, strings.ReplaceAll(`
 notifyq is running, with a mock provider and a receiver of its webhook. Try:
