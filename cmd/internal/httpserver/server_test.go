@@ -109,10 +109,12 @@ func TestRunningRequestsEndInTheirTime(t *testing.T) {
 
 func TestRequestsThatDoNotEndAreCutOff(t *testing.T) {
 	t.Parallel()
-	begun := make(chan struct{})
+	begun, over := make(chan struct{}), make(chan struct{})
+	defer close(over)
 	s := run(t, func(_ http.ResponseWriter, r *http.Request) {
 		close(begun)
 		<-r.Context().Done()
+		<-over // or its answer could be there before the connection is cut
 	}, Config{Grace: time.Millisecond})
 	failed := make(chan error, 1)
 	go func() {
