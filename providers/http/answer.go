@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/notifyq/notifyq"
+	"github.com/notifyq/notifyq/internal/retryafter"
 )
 
 const (
@@ -77,7 +78,7 @@ func refusal(answer *http.Response, d notifyq.Delivery, now time.Time) error {
 	found.Code = code(members(answer).Code, d)
 	switch status := answer.StatusCode; {
 	case status == http.StatusTooManyRequests, status/100 == 5:
-		return notifyq.RetryAfter(found, retryAfter(answer.Header, now))
+		return notifyq.RetryAfter(found, retryafter.Of(answer.Header, now))
 	case status == http.StatusUnauthorized, status == http.StatusForbidden:
 		return notifyq.Misconfigured(found)
 	case status/100 == 4, status/100 == 3:

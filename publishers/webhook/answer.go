@@ -9,6 +9,7 @@ import (
 	"unicode"
 
 	"github.com/notifyq/notifyq"
+	"github.com/notifyq/notifyq/internal/retryafter"
 )
 
 const (
@@ -62,7 +63,7 @@ func (p *Publisher) refusal(answer *http.Response, e notifyq.Event, now time.Tim
 	default:
 		err = notifyq.Rejected(found)
 	}
-	if wait := retryAfter(answer.Header, now); wait > 0 {
+	if wait := retryafter.Of(answer.Header, now); wait > 0 {
 		return notifyq.RetryAfter(err, wait)
 	}
 	return err
