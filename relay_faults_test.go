@@ -51,6 +51,23 @@ func TestRelayOutlivesItsDatabase(t *testing.T) {
 	b.awaitPublished(more...)
 }
 
+// Who wakes a relay does so once: a claim that failed must not forget it until the next poll.
+func TestWakeUpOutlivesAClaimThatFails(t *testing.T) {
+	t.Parallel()
+	b := newWorkerBundle(t)
+	p := acknowledging()
+	b.relay(p, func(cfg *notifyq.RelayConfig) { cfg.PollInterval = time.Hour })
+	first := b.publish(1)
+	b.client.Wake()
+	b.awaitPublished(first...)
+	mend := b.sabotage("outbox_events", "update", "new.claim_token is not null", "53100")
+	ids := b.publish(1)
+	b.client.Wake()
+	b.logs.await(t, "relay.poll_failed")
+	mend()
+	b.awaitPublished(ids...)
+}
+
 // C95: a failure that can't be recorded for a while is neither lost nor counted twice.
 func TestFailureThatCannotBeRecordedSurvives(t *testing.T) {
 	t.Parallel()

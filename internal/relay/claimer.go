@@ -100,6 +100,7 @@ func (c *claimer) failed(err error) {
 	wait := timing.Backoff(c.failures, c.r.cfg.Random())
 	c.retry = time.Now().Add(wait)
 	c.alarm.Set(c.retry)
+	c.r.slots.wantMore() // what this claim was to look for is still there
 	c.r.log.Warn("relay.poll_failed", "error", store.Describe(err), "retryInMs", wait.Milliseconds())
 }
 

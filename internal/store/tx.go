@@ -28,10 +28,10 @@ const beginSQL = `begin isolation level read committed, read write`
 // The planner estimates an array parameter at ten rows and a queue table at what it held when it was last analyzed, which
 // after a drain is nothing. With the join left to it, a batch of 2,000 turned an index lookup into a hash over the whole
 // table, and a burst after a vacuum into a walk over the queue for each row (39 s for a claim of 1,000). So joins are
-// nested loops over indexes here, in the order of the index where one is asked for, and rows are looked up by '= any(array[id])', which can't be turned round: as a join
-// clause that no index of the other side can serve, it leaves only the lookup by primary key. There must be no second
-// index on the queue that has id in it and that such a lookup could use. SET LOCAL ends with the transaction, so
-// PgBouncer is fine.
+// nested loops over indexes here, in the order of the index where one is asked for, and rows are looked up by
+// '= any(array[id])', which can't be turned round: as a join clause that no index of the other side can serve, it leaves
+// only the lookup by primary key. There must be no second index on the queue that has id in it and that such a lookup
+// could use. SET LOCAL ends with the transaction, so PgBouncer is fine.
 const pinSQL = `select set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
        set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true), set_config('jit', 'off', true),
        set_config('enable_sort', 'off', true)`
