@@ -49,6 +49,7 @@ type Client struct {
 	wakers  *wakers // of workers
 	relays  *wakers // of relays
 	commits *commits
+	reads   *reads
 }
 
 // NewClient checks the configuration; it does not touch the database. The pool stays the caller's.
@@ -73,9 +74,9 @@ func NewClient(pool *pgxpool.Pool, cfg ClientConfig) (*Client, error) {
 	case cfg.OnAmbiguous != AmbiguousRetry && cfg.OnAmbiguous != AmbiguousPark:
 		return nil, invalid("OnAmbiguous", `must be "retry" or "park"`)
 	}
-	return &Client{
-		pool: pool, store: newStore(cfg.Schema), cfg: cfg, log: cfg.Logger, wakers: &wakers{}, relays: &wakers{}, commits: &commits{},
-	}, nil
+	c := &Client{pool: pool, store: newStore(cfg.Schema), cfg: cfg, log: cfg.Logger, wakers: &wakers{}, relays: &wakers{}}
+	c.commits, c.reads = newCommits(c), newReads(c)
+	return c, nil
 }
 
 const schemaRule = "must match [a-z_][a-z0-9_]*, be at most 63 bytes and not begin with pg_"
@@ -104,9 +105,8 @@ func (c *Client) ForTenant(tenant string) *Client {
 }
 
 // Schedule stores one notification and returns once it is committed, in a transaction of its own or one that it shares
-// with other calls of the moment. It returns an
-// *InvalidError or ErrKeyReused if nothing was stored because of the request, and any other error if the database did
-// not answer: then the same call may be repeated safely.
+// with other calls of the moment. It returns an *InvalidError or ErrKeyReused if nothing was stored because of the
+// request, and any other error if the database did not answer: then the same call may be repeated safely.
 func (c *Client) Schedule(ctx context.Context, n Notification) (Scheduled, error) {
 	if c.broken != nil {
 		return Scheduled{}, c.broken

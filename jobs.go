@@ -11,9 +11,20 @@ import (
 	"github.com/notifyq/notifyq/internal/store"
 )
 
-// Get reads one job. ErrNotFound if there is none with this id, or another tenant's.
+// Get reads one job. ErrNotFound if there is none with this id, or another tenant's. Calls that come at the same time
+// share a statement, which is sent after they began.
 func (c *Client) Get(ctx context.Context, id uuid.UUID) (Job, error) {
-	return c.get(ctx, c.pool, id)
+	if c.broken != nil {
+		return Job{}, c.broken
+	}
+	job, err := c.reads.Do(ctx, id)
+	switch {
+	case err != nil:
+		return Job{}, databaseError("read", err)
+	case c.tenant != nil && job.Tenant != *c.tenant:
+		return Job{}, ErrNotFound
+	}
+	return job, nil
 }
 
 func (c *Client) get(ctx context.Context, q store.Querier, id uuid.UUID) (Job, error) {
