@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -46,8 +45,8 @@ type Client struct {
 	log     *slog.Logger
 	tenant  *string // nil: every tenant's
 	broken  error   // of ForTenant: returned by every call
-	wakers  *wakers // of workers
-	relays  *wakers // of relays
+	wakers  *wakers // for due jobs
+	relays  *wakers // for due events
 	commits *commits
 	reads   *reads
 }
@@ -74,7 +73,8 @@ func NewClient(pool *pgxpool.Pool, cfg ClientConfig) (*Client, error) {
 	case cfg.OnAmbiguous != AmbiguousRetry && cfg.OnAmbiguous != AmbiguousPark:
 		return nil, invalid("OnAmbiguous", `must be "retry" or "park"`)
 	}
-	c := &Client{pool: pool, store: newStore(cfg.Schema), cfg: cfg, log: cfg.Logger, wakers: &wakers{}, relays: &wakers{}}
+	c := &Client{pool: pool, store: newStore(cfg.Schema), cfg: cfg, log: cfg.Logger}
+	c.wakers, c.relays = c.newWakers(store.KindJobs), c.newWakers(store.KindEvents)
 	c.commits, c.reads = newCommits(c), newReads(c)
 	return c, nil
 }
@@ -123,8 +123,8 @@ func (c *Client) Schedule(ctx context.Context, n Notification) (Scheduled, error
 // taken leaves a READ COMMITTED transaction usable. At REPEATABLE READ and above PostgreSQL may end the transaction with
 // SQLSTATE 40001, which comes back as such. The lock on a new key is held until the transaction ends.
 //
-// Workers do not see the job before the commit, and find it by polling after it; call Wake after the commit to shorten
-// that.
+// Workers do not see the job before the commit, and find it by polling after it. Wake after the commit, or WakeTx before
+// it, shortens that.
 func (c *Client) ScheduleTx(ctx context.Context, tx pgx.Tx, n Notification) (Scheduled, error) {
 	return one(c.ScheduleManyTx(ctx, tx, []Notification{n}))
 }
@@ -409,42 +409,4 @@ func (b *batch) readJobs(ctx context.Context, q store.Querier, places []int) err
 		b.answers[p].Job = byID[b.answers[p].ID]
 	}
 	return nil
-}
-
-// Wake makes the workers and relays of this process that were given this client look for what is due now instead of at
-// their next poll: for callers that have just committed a ScheduleTx or PublishTx.
-func (c *Client) Wake() {
-	c.wakers.wake()
-	c.relays.wake()
-}
-
-// wakers are the loops to wake.
-type wakers struct {
-	mu    sync.Mutex
-	funcs map[int]func()
-	next  int
-}
-
-func (w *wakers) add(f func()) (remove func()) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.funcs == nil {
-		w.funcs = make(map[int]func())
-	}
-	id := w.next
-	w.next++
-	w.funcs[id] = f
-	return func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		delete(w.funcs, id)
-	}
-}
-
-func (w *wakers) wake() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, f := range w.funcs {
-		f()
-	}
 }

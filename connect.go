@@ -24,16 +24,19 @@ func ownPool(ctx context.Context, pool *pgxpool.Pool, conns int32) (*pgxpool.Poo
 
 // closeWithin closes a pool, and leaves it to itself if the server does not answer: pgx waits up to 15 s for the farewell
 // of each connection, which a process that is to stop may not have.
-func closeWithin(pool *pgxpool.Pool, d time.Duration) {
-	closed := make(chan struct{})
+func closeWithin(pool *pgxpool.Pool, d time.Duration) { within(d, pool.Close) }
+
+// within waits for do, at most so long.
+func within(d time.Duration, do func()) {
+	done := make(chan struct{})
 	go func() {
-		pool.Close()
-		close(closed)
+		do()
+		close(done)
 	}()
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
-	case <-closed:
+	case <-done:
 	case <-timer.C:
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/notifyq/notifyq/internal/notify"
 	"github.com/notifyq/notifyq/internal/relay"
 	"github.com/notifyq/notifyq/internal/schema"
 	"github.com/notifyq/notifyq/internal/store"
@@ -29,8 +30,12 @@ type RelayConfig struct {
 	ID string
 	// Logger gets the events. Default slog.Default(). No body, key or publisher's error text is ever logged.
 	Logger *slog.Logger
-	// Client, if set, wakes this relay when its Wake is called: after the commit of a PublishTx.
+	// Client, if set, wakes this relay when its Wake is called, after the commit of a PublishTx, without the way through the
+	// database.
 	Client *Client
+	// PollOnly saves the connection on which the relay hears of events that other processes have written: see
+	// WorkerConfig.PollOnly.
+	PollOnly bool
 
 	// Concurrency is how many events are on their way at once, and how many the relay claims at most. Default 500, or the
 	// Concurrency of the endpoint if the Publisher has a single one; at most 10,000. Throughput is about Concurrency over
@@ -61,15 +66,17 @@ type RelayConfig struct {
 // Relay publishes the events of the outbox: those that workers write with RecordEvents, and those of PublishTx. Any number
 // may run on one database. An event is published at least once: it leaves the outbox only after its acknowledgement.
 type Relay struct {
-	cfg     RelayConfig
-	pool    *pgxpool.Pool
-	log     *slog.Logger
-	engine  atomic.Pointer[relay.Relay] // nil before Run
-	started atomic.Bool
+	cfg      RelayConfig
+	pool     *pgxpool.Pool
+	store    *store.Store
+	log      *slog.Logger
+	engine   atomic.Pointer[relay.Relay]     // nil before Run
+	listener atomic.Pointer[notify.Listener] // nil before Run, and with PollOnly
+	started  atomic.Bool
 }
 
 // NewRelay checks the configuration; it does not touch the database. The relay takes only the address and the credentials
-// from pool and opens two connections of its own.
+// from pool and opens three connections of its own, or two if it is PollOnly.
 func NewRelay(pool *pgxpool.Pool, cfg RelayConfig) (*Relay, error) {
 	if pool == nil {
 		return nil, invalid("pool", "must not be nil")
@@ -81,7 +88,7 @@ func NewRelay(pool *pgxpool.Pool, cfg RelayConfig) (*Relay, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	return &Relay{cfg: cfg, pool: pool, log: cfg.Logger.With("relayId", cfg.ID)}, nil
+	return &Relay{cfg: cfg, pool: pool, store: newStore(cfg.Schema), log: cfg.Logger.With("relayId", cfg.ID)}, nil
 }
 
 func (cfg RelayConfig) withDefaults() RelayConfig {
@@ -156,11 +163,25 @@ func (r *Relay) Run(ctx context.Context) error {
 	if r.cfg.Client != nil {
 		defer r.cfg.Client.relays.add(e.Wake)()
 	}
+	if !r.cfg.PollOnly {
+		defer r.listen(ctx, own)()
+	}
 	handedBack, unrecorded := e.Run(ctx)
 	if handedBack == 0 && unrecorded == 0 {
 		return nil
 	}
 	return fmt.Errorf("%w: %d events handed back unacknowledged, %d outcomes not recorded", ErrDrainTimeout, handedBack, unrecorded)
+}
+
+// listen wakes the relay for what other processes tell.
+func (r *Relay) listen(ctx context.Context, own *pgxpool.Pool) (wait func()) {
+	e := r.engine.Load()
+	l, wait := listen(ctx, notify.Config{
+		Store: r.store, Logger: r.log, Connect: connectLike(own), Send: teller(e.Aside, r.store, own),
+		Wake: map[string]func(){store.KindEvents: e.Wake},
+	})
+	r.listener.Store(l)
+	return wait
 }
 
 // wake makes a relay that runs look for due events now.
@@ -175,7 +196,7 @@ const maxRelayPause = 30 * time.Second
 
 func (r *Relay) engineConfig(own *pgxpool.Pool) relay.Config {
 	cfg := relay.Config{
-		Store: newStore(r.cfg.Schema), Pool: own, Logger: r.cfg.Logger, ID: r.cfg.ID,
+		Store: r.store, Pool: own, Logger: r.cfg.Logger, ID: r.cfg.ID,
 		Concurrency: r.cfg.Concurrency, PollInterval: r.cfg.PollInterval, Timeout: r.cfg.Timeout, Lease: r.cfg.Lease,
 		SampleInterval: r.cfg.SampleInterval, ShutdownTimeout: r.cfg.ShutdownTimeout, Retention: r.cfg.EventRetention,
 		MaxAttempts: r.cfg.MaxAttempts, Publish: r.publish, Delay: r.delay, GivenUp: ErrLeaseLost, Clean: cleanError,
@@ -308,6 +329,8 @@ type RelayStats struct {
 	Sending                    int   // now
 	// PolledAt is when the relay last looked for due events, or had no room for any. Zero before the first.
 	PolledAt time.Time
+	// Listening tells that the relay hears of events that other processes have written, as far as it knows.
+	Listening bool
 	// Outbox is the same for all relays of a schema: alert on the maximum, not on the sum. SampledAt is zero before the
 	// first look.
 	Outbox    OutboxStats
@@ -324,6 +347,9 @@ func (r *Relay) Stats() RelayStats {
 	stats := RelayStats{
 		Claimed: c.Claimed, Published: c.Published, Failed: c.Failed, Parked: c.Parked, Released: c.Released,
 		LeaseLost: c.LeaseLost, Sending: c.Sending, PolledAt: c.PolledAt,
+	}
+	if l := r.listener.Load(); l != nil {
+		stats.Listening = l.Listening()
 	}
 	if sample := e.Sample(); sample != nil {
 		stats.Outbox, stats.SampledAt = outboxStats(sample.Outbox), sample.At

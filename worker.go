@@ -17,7 +17,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/notifyq/notifyq/internal/engine"
+	"github.com/notifyq/notifyq/internal/notify"
 	"github.com/notifyq/notifyq/internal/schema"
+	"github.com/notifyq/notifyq/internal/store"
 )
 
 // ErrDrainTimeout is what Worker.Run returns when deliveries were still running, or outcomes still unwritten, at the end
@@ -48,8 +50,12 @@ type WorkerConfig struct {
 	ID string
 	// Logger gets the events. Default slog.Default(). No payload, recipient, key or provider's error text is ever logged.
 	Logger *slog.Logger
-	// Client, if set, wakes this worker when it schedules something that is due.
+	// Client, if set, wakes this worker when it schedules something that is due, without the way through the database.
 	Client *Client
+	// PollOnly saves the connection on which the worker hears what other processes have scheduled: it finds that by polling
+	// then. Set it where LISTEN can't work, behind a pooler in transaction mode; a worker finds that out by itself too, and
+	// tries again every ten minutes.
+	PollOnly bool
 
 	// Concurrency is how many deliveries run at once, over all channels. One of them is set aside for each channel, so that
 	// a provider that hangs holds up only itself; with fewer than channels there is nothing to set aside. Default 10, or
@@ -83,8 +89,8 @@ type WorkerConfig struct {
 	RecordEvents bool
 	// Publisher, if set, makes the worker run a relay beside it, and record events. It takes two connections more.
 	Publisher Publisher
-	// Relay is how that relay works. Its Publisher, Schema, ID, Logger, Client, EventRetention and, unless it is set,
-	// ShutdownTimeout are the worker's, and may not be set here.
+	// Relay is how that relay works. Its Publisher, Schema, ID, Logger, Client, PollOnly, EventRetention and, unless it is
+	// set, ShutdownTimeout are the worker's, and may not be set here.
 	Relay RelayConfig
 	// Retention removes jobs that finished longer ago. Default 0, which keeps them; at least 1 min.
 	Retention time.Duration
@@ -106,17 +112,20 @@ const (
 
 // Worker claims due jobs, delivers them and records what came of it. Any number may run on one database.
 type Worker struct {
-	cfg     WorkerConfig
-	pool    *pgxpool.Pool
-	log     *slog.Logger
-	relay   *Relay                        // nil without a Publisher
-	engine  atomic.Pointer[engine.Engine] // nil before Run
-	stopped atomic.Bool
-	started atomic.Bool
+	cfg      WorkerConfig
+	pool     *pgxpool.Pool
+	store    *store.Store
+	log      *slog.Logger
+	relay    *Relay                          // nil without a Publisher
+	engine   atomic.Pointer[engine.Engine]   // nil before Run
+	listener atomic.Pointer[notify.Listener] // nil before Run, and with PollOnly
+	stopped  atomic.Bool
+	started  atomic.Bool
 }
 
 // NewWorker checks the configuration; it does not touch the database. The worker takes only the address and the
-// credentials from pool and opens two connections of its own, so that a busy pool can't hold up a lease.
+// credentials from pool and opens three connections of its own, so that a busy pool can't hold up a lease: two to work
+// with and, unless it is PollOnly, one to listen on.
 func NewWorker(pool *pgxpool.Pool, cfg WorkerConfig) (*Worker, error) {
 	if pool == nil {
 		return nil, invalid("pool", "must not be nil")
@@ -128,7 +137,7 @@ func NewWorker(pool *pgxpool.Pool, cfg WorkerConfig) (*Worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &Worker{cfg: cfg, pool: pool, log: cfg.Logger.With("workerId", cfg.ID)}
+	w := &Worker{cfg: cfg, pool: pool, store: newStore(cfg.Schema), log: cfg.Logger.With("workerId", cfg.ID)}
 	if cfg.Publisher != nil {
 		if w.relay, err = cfg.newRelay(pool); err != nil {
 			return nil, err
@@ -140,10 +149,11 @@ func NewWorker(pool *pgxpool.Pool, cfg WorkerConfig) (*Worker, error) {
 // newRelay is the relay that runs beside the worker.
 func (cfg *WorkerConfig) newRelay(pool *pgxpool.Pool) (*Relay, error) {
 	r := cfg.Relay
-	if r.Publisher != nil || r.Schema != "" || r.ID != "" || r.Logger != nil || r.Client != nil || r.EventRetention != 0 {
-		return nil, invalid("Relay", "must not set Publisher, Schema, ID, Logger, Client or EventRetention: they are the worker's")
+	if r.Publisher != nil || r.Schema != "" || r.ID != "" || r.Logger != nil || r.Client != nil || r.PollOnly || r.EventRetention != 0 {
+		return nil, invalid("Relay", "must not set Publisher, Schema, ID, Logger, Client, PollOnly or EventRetention: they are the worker's")
 	}
 	r.Publisher, r.Schema, r.ID, r.Logger, r.Client = cfg.Publisher, cfg.Schema, cfg.ID, cfg.Logger, cfg.Client
+	r.PollOnly = true // the worker listens for both
 	r.ShutdownTimeout = cmp.Or(r.ShutdownTimeout, cfg.ShutdownTimeout)
 	made, err := NewRelay(pool, r)
 	if err != nil {
@@ -294,12 +304,20 @@ func (w *Worker) Run(ctx context.Context) error {
 
 // work runs the engine until it has drained.
 func (w *Worker) work(ctx context.Context, own *pgxpool.Pool) error {
-	e := engine.New(w.engineConfig(own))
+	tell := teller(w.aside, w.store, own)
+	telling, tellNoMore := context.WithCancel(context.WithoutCancel(ctx)) // the drain records events too
+	defer tellNoMore()
+	events := notify.NewNotifier(telling, store.KindEvents, w.log, tell)
+	e := engine.New(w.engineConfig(own, events))
 	w.engine.Store(e)
 	defer context.AfterFunc(ctx, func() { w.stopped.Store(true) })()
 	if w.cfg.Client != nil {
 		defer w.cfg.Client.wakers.add(e.Wake)()
 	}
+	if !w.cfg.PollOnly {
+		defer w.listen(ctx, own, tell)()
+	}
+	defer within(time.Second, events.Wait)
 	stuck, unrecorded := e.Run(ctx)
 	if len(stuck) == 0 && unrecorded == 0 {
 		return nil
@@ -311,15 +329,34 @@ func (w *Worker) work(ctx context.Context, own *pgxpool.Pool) error {
 	return fmt.Errorf("%w: %d deliveries still running (%s), %d outcomes not recorded", ErrDrainTimeout, len(stuck), strings.Join(names, ", "), unrecorded)
 }
 
-func (w *Worker) engineConfig(own *pgxpool.Pool) engine.Config {
+// aside makes a call that must not take the connections of leases and outcomes.
+func (w *Worker) aside(ctx context.Context, call func(ctx context.Context) error) error {
+	return w.engine.Load().Aside(ctx, call)
+}
+
+// listen wakes the worker and its relay for what other processes tell.
+func (w *Worker) listen(ctx context.Context, own *pgxpool.Pool, tell func(ctx context.Context, kind string) error) (wait func()) {
+	wake := map[string]func(){store.KindJobs: w.engine.Load().Wake}
+	if w.relay != nil {
+		wake[store.KindEvents] = w.relay.wake
+	}
+	l, wait := listen(ctx, notify.Config{
+		Store: w.store, Logger: w.log, Connect: connectLike(own), Send: tell, Wake: wake,
+	})
+	w.listener.Store(l)
+	return wait
+}
+
+func (w *Worker) engineConfig(own *pgxpool.Pool, events *notify.Pulse) engine.Config {
 	cfg := engine.Config{
-		Store: newStore(w.cfg.Schema), Pool: own, Logger: w.cfg.Logger, ID: w.cfg.ID,
+		Store: w.store, Pool: own, Logger: w.cfg.Logger, ID: w.cfg.ID,
 		Concurrency: w.cfg.Concurrency, BatchSize: w.cfg.BatchSize, LowShare: w.cfg.LowPriorityShare,
 		PollInterval: w.cfg.PollInterval, Lease: w.cfg.Lease, RecoveryInterval: w.cfg.RecoveryInterval,
 		ShutdownTimeout: w.cfg.ShutdownTimeout, Retention: w.cfg.Retention, EventRetention: w.cfg.EventRetention,
 		Events: w.cfg.RecordEvents, Deliver: w.deliver, Decide: w.decide, Limits: newLimits(w.cfg.RateLimits),
 		GivenUp: ErrLeaseLost, Clean: cleanError, Random: rand.Float64, FirstPause: w.cfg.firstPause, MaxPause: max(maxProviderPause, w.cfg.firstPause),
 	}
+	cfg.Recorded = events.Beat
 	if w.relay != nil {
 		cfg.Recorded = w.relay.wake
 	}
@@ -395,6 +432,8 @@ type WorkerStats struct {
 	PolledAt time.Time
 	// Draining tells that the worker has been told to stop.
 	Draining bool
+	// Listening tells that the worker hears what other processes have scheduled, as far as it knows. Without it, it polls.
+	Listening bool
 	// Relay is that of the worker's relay; zero without a Publisher.
 	Relay RelayStats
 }
@@ -402,8 +441,12 @@ type WorkerStats struct {
 // Stats reads counters. It does not ask the database.
 func (w *Worker) Stats() WorkerStats {
 	stats := WorkerStats{Draining: w.stopped.Load()}
+	if l := w.listener.Load(); l != nil {
+		stats.Listening = l.Listening()
+	}
 	if w.relay != nil {
 		stats.Relay = w.relay.Stats()
+		stats.Relay.Listening = stats.Listening
 	}
 	e := w.engine.Load()
 	if e == nil {

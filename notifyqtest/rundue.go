@@ -31,7 +31,7 @@ const (
 // provider that keeps answering Misconfigured keeps its jobs due: give ctx a deadline.
 func RunDue(ctx context.Context, pool *pgxpool.Pool, cfg notifyq.WorkerConfig) error {
 	cfg.Schema = cmp.Or(cfg.Schema, notifyq.DefaultSchema)
-	cfg.Concurrency, cfg.BatchSize, cfg.PollInterval = 1, 1, pollEvery
+	cfg.Concurrency, cfg.BatchSize, cfg.PollInterval, cfg.PollOnly = 1, 1, pollEvery, true
 	cfg.Retry = notifyq.RetryPolicy{BaseDelay: time.Millisecond, MaxDelay: time.Millisecond}
 	if cfg.Publisher != nil {
 		cfg.Relay.PollInterval, cfg.Relay.Retry = pollEvery, cfg.Retry

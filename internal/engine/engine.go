@@ -22,12 +22,12 @@ package engine
 import (
 	"context"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/notifyq/notifyq/internal/store"
 )
@@ -56,7 +56,7 @@ type Config struct {
 	Deliver func(ctx context.Context, job *Job) Result
 	// Decide is the policy: what an attempt that was not accepted leads to.
 	Decide func(job *Job, r Result) Decision
-	// Recorded, if set, is called after outcomes were written: there may be events to publish.
+	// Recorded, if set, is called after events were written: there is something to publish.
 	Recorded func()
 	// Limits is nil where nothing is limited.
 	Limits Limits
@@ -126,8 +126,9 @@ type Engine struct {
 	calls context.Context
 	// callTimeout bounds every database call but those of housekeeping.
 	callTimeout time.Duration
-	// housekeeping is held during its calls, so that one of the two connections is always left to claims and outcomes.
-	housekeeping sync.Mutex
+	// aside is held during calls that nothing waits for, housekeeping above all, so that one of the two connections is
+	// always left to claims and outcomes.
+	aside *semaphore.Weighted
 }
 
 // New builds an engine; Run starts it.
@@ -136,6 +137,7 @@ func New(cfg Config) *Engine {
 		cfg:         cfg,
 		log:         cfg.Logger.With("workerId", cfg.ID),
 		callTimeout: min(max(cfg.Lease/4, time.Second), 15*time.Second),
+		aside:       semaphore.NewWeighted(1),
 	}
 	e.board = newBoard(cfg)
 	e.claimer = newClaimer(e)
@@ -147,6 +149,15 @@ func New(cfg Config) *Engine {
 
 // Wake looks for due jobs now instead of at the next poll.
 func (e *Engine) Wake() { e.board.wantMore() }
+
+// Aside makes a call that nothing waits for, in its turn with housekeeping.
+func (e *Engine) Aside(ctx context.Context, call func(ctx context.Context) error) error {
+	if err := e.aside.Acquire(ctx, 1); err != nil {
+		return err
+	}
+	defer e.aside.Release(1)
+	return call(ctx)
+}
 
 // Run works until ctx ends and then drains: unstarted jobs go back at once, running ones get ShutdownTimeout, and what
 // runs longer is left to its lease and returned. The recorder is the last to stop, so that no outcome is lost that was

@@ -99,11 +99,11 @@ func (e *Engine) prune(ctx context.Context) {
 
 // chore makes one call of housekeeping.
 func (e *Engine) chore(ctx context.Context, call func(ctx context.Context) error) error {
-	e.housekeeping.Lock()
-	defer e.housekeeping.Unlock()
-	ctx, cancel := e.callWithin(ctx, housekeepingTimeout)
-	defer cancel()
-	return call(ctx)
+	return e.Aside(context.WithoutCancel(ctx), func(ctx context.Context) error {
+		ctx, cancel := e.callWithin(ctx, housekeepingTimeout)
+		defer cancel()
+		return call(ctx)
+	})
 }
 
 // limitWindow is the longest window of the limits.

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/notifyq/notifyq/internal/store"
@@ -119,7 +120,7 @@ const statusFailed = 3
 // gone is no news.
 func (r *recorder) conclude(batch []outcome, held writeback.Held, uncertain bool) {
 	r.e.board.recorded(batch)
-	if r.e.cfg.Recorded != nil {
+	if r.e.cfg.Recorded != nil && r.wroteEvents(batch, held, uncertain) {
 		r.e.cfg.Recorded()
 	}
 	debug := r.e.log.Enabled(r.e.calls, slog.LevelDebug)
@@ -137,6 +138,14 @@ func (r *recorder) conclude(batch []outcome, held writeback.Held, uncertain bool
 			r.tell(o)
 		}
 	}
+}
+
+// wroteEvents tells whether a batch has ended jobs, each with an event. An earlier try may have done so.
+func (r *recorder) wroteEvents(batch []outcome, held writeback.Held, uncertain bool) bool {
+	return r.e.cfg.Events && slices.ContainsFunc(batch, func(o outcome) bool {
+		_, ok := held[o.job.ID]
+		return (ok || uncertain) && o.kind != retried && o.kind != released
+	})
 }
 
 func (r *recorder) tell(o *outcome) {

@@ -25,12 +25,12 @@ package relay
 import (
 	"context"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/notifyq/notifyq/internal/pruning"
 	"github.com/notifyq/notifyq/internal/store"
@@ -105,8 +105,9 @@ type Relay struct {
 	endpoints *endpoints
 	counts    counters
 	sample    atomic.Pointer[Sample]
-	// choring is held during a chore, so that one of the two connections is always left to claims and write-backs.
-	choring sync.Mutex
+	// aside is held during calls that nothing waits for, so that one of the two connections is always left to claims and
+	// write-backs.
+	aside *semaphore.Weighted
 	// sends is what the publisher's calls run under: it outlives the stop and ends with the drain.
 	sends context.Context
 	// calls is what ends database calls when the time of the drain is over.
@@ -115,7 +116,7 @@ type Relay struct {
 
 // New builds a relay; Run starts it.
 func New(cfg Config) *Relay {
-	r := &Relay{cfg: cfg, log: cfg.Logger.With("relayId", cfg.ID)}
+	r := &Relay{cfg: cfg, log: cfg.Logger.With("relayId", cfg.ID), aside: semaphore.NewWeighted(1)}
 	r.slots = newSlots(cfg.Concurrency)
 	r.claimer = &claimer{r: r, short: true, bookings: make(chan time.Time, 64)}
 	r.recorder = newRecorder(r)
@@ -125,6 +126,15 @@ func New(cfg Config) *Relay {
 
 // Wake looks for due events now instead of at the next poll.
 func (r *Relay) Wake() { r.slots.wantMore() }
+
+// Aside makes a call that nothing waits for, in its turn with the chores.
+func (r *Relay) Aside(ctx context.Context, call func(ctx context.Context) error) error {
+	if err := r.aside.Acquire(ctx, 1); err != nil {
+		return err
+	}
+	defer r.aside.Release(1)
+	return call(ctx)
+}
 
 // recordGrace is how much longer than ShutdownTimeout a drain may take to write what is known.
 const recordGrace = 2 * time.Second
@@ -210,11 +220,11 @@ const choreTimeout = 10 * time.Second
 
 // chore makes a call that nothing waits for: it ends with ctx.
 func (r *Relay) chore(ctx context.Context, call func(ctx context.Context) error) error {
-	r.choring.Lock()
-	defer r.choring.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, choreTimeout)
-	defer cancel()
-	return call(ctx)
+	return r.Aside(ctx, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, choreTimeout)
+		defer cancel()
+		return call(ctx)
+	})
 }
 
 func (r *Relay) prune(ctx context.Context) {
