@@ -62,9 +62,11 @@
 //
 // A rate limit counts admissions, not successes, and holds in this library's workers only.
 //
-// A worker opens two connections of its own, besides the pool it is given, and so does a [Relay]. Behind PgBouncer in
-// transaction mode the pool's configuration needs DefaultQueryExecMode set to pgx.QueryExecModeCacheDescribe (or Exec),
-// and migrations a direct connection.
+// A worker opens three connections of its own, besides the pool it is given, and so does a [Relay]; one beside a worker
+// opens two. One of the three is for LISTEN, and is saved by PollOnly: other processes tell there that something is due.
+// Polling finds that too, only later. Behind PgBouncer in transaction mode nothing is heard, which workers notice; the
+// pool's configuration needs DefaultQueryExecMode set to pgx.QueryExecModeCacheDescribe (or Exec) there, and migrations a
+// direct connection.
 //
 // Everything that is ordered or limited by time goes by the database's clock.
 package notifyq

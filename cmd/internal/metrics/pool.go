@@ -5,7 +5,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// poolCollector shows the process' connections. A worker's own two are not among them.
+// poolCollector shows the process' connections. A worker's own are not among them.
 type poolCollector struct {
 	pool *pgxpool.Pool
 

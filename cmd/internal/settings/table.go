@@ -51,7 +51,7 @@ func databaseRows(s *Settings) []setting {
 		row("DATABASE_URL", "", databaseURL(&s.DatabaseURL), "where PostgreSQL is; required, but with -dev").keptSecret(),
 		row("DATABASE_SCHEMA", notifyq.DefaultSchema, schemaName(&s.DatabaseSchema), "the schema with notifyq's tables"),
 		row("DATABASE_POOL_MAX", "10", whole(&s.DatabasePoolMax, 1, 1000),
-			"connections of the pool; a worker has two more, and two for the webhook"),
+			"connections of the pool; a worker has three more, and two for the webhook"),
 	)
 }
 
