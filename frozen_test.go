@@ -53,7 +53,7 @@ func TestBacklogOverItsLimitIsPutAsideWithoutWaitingForPolls(t *testing.T) {
 	c := accepting()
 	cfg := b.config(c)
 	cfg.RateLimits = []notifyq.RateLimit{{Max: 2, Window: time.Hour}}
-	cfg.PollInterval, cfg.BatchSize, cfg.Concurrency = time.Hour, 20, 2
+	cfg.PollInterval, cfg.PollOnly, cfg.BatchSize, cfg.Concurrency = time.Hour, true, 20, 2
 	b.scheduleMany(200, func(n *notifyq.Notification) { n.Recipient = "hot@example.test" })
 	behind := b.schedule(func(n *notifyq.Notification) { n.Recipient = "other@example.test" })
 	b.start(cfg)

@@ -56,7 +56,7 @@ func TestWakeUpOutlivesAClaimThatFails(t *testing.T) {
 	t.Parallel()
 	b := newWorkerBundle(t)
 	p := acknowledging()
-	b.relay(p, func(cfg *notifyq.RelayConfig) { cfg.PollInterval = time.Hour })
+	b.relay(p, func(cfg *notifyq.RelayConfig) { cfg.PollInterval, cfg.PollOnly = time.Hour, true })
 	first := b.publish(1)
 	b.client.Wake()
 	b.awaitPublished(first...)

@@ -25,7 +25,7 @@ func TestHangingSendsLeaveTheOtherSlotsTheirPace(t *testing.T) {
 		}
 		return nil
 	})
-	b.relay(p, func(cfg *notifyq.RelayConfig) { cfg.PollInterval = time.Hour })
+	b.relay(p, func(cfg *notifyq.RelayConfig) { cfg.PollInterval, cfg.PollOnly = time.Hour, true })
 	b.awaitPublished(quick...)
 	close(release)
 	b.awaitPublished(hanging...)
@@ -45,7 +45,7 @@ func TestReceiverWithFewPlacesIsKeptBusy(t *testing.T) {
 			return notifyq.Endpoint{}
 		}
 		return notifyq.Endpoint{Name: e.Topic, Concurrency: 2}
-	}}, func(cfg *notifyq.RelayConfig) { cfg.PollInterval, cfg.Concurrency = time.Hour, 50 })
+	}}, func(cfg *notifyq.RelayConfig) { cfg.PollInterval, cfg.PollOnly, cfg.Concurrency = time.Hour, true, 50 })
 	b.awaitPublished(ids...)
 }
 

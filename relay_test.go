@@ -253,7 +253,7 @@ func TestLateRelayCannotEndTheClaimOfAnother(t *testing.T) {
 	b := newWorkerBundle(t)
 	id := b.publish(1)[0]
 	slow, slowAnswers := heldBack()
-	first := b.relay(slow, func(cfg *notifyq.RelayConfig) { cfg.PollInterval = time.Hour }) // or it would take it again
+	first := b.relay(slow, func(cfg *notifyq.RelayConfig) { cfg.PollInterval, cfg.PollOnly = time.Hour, true }) // or it would take it again
 	b.next(slow)
 	b.expireEventLeases(id)
 	other, otherAnswers := heldBack()
@@ -363,7 +363,7 @@ func TestCommitAndWakePublishWithoutWaitingForAPoll(t *testing.T) {
 	t.Parallel()
 	b := newWorkerBundle(t)
 	p := acknowledging()
-	b.relay(p, func(cfg *notifyq.RelayConfig) { cfg.PollInterval = time.Hour })
+	b.relay(p, func(cfg *notifyq.RelayConfig) { cfg.PollInterval, cfg.PollOnly = time.Hour, true })
 	b.logs.await(t, "relay.started")
 	for range 3 {
 		ids := b.publish(1)
@@ -382,7 +382,7 @@ func TestWorkerWithAPublisherPublishesWhatBecameOfItsJobs(t *testing.T) {
 		}
 		return nil
 	}))
-	cfg.Publisher, cfg.Relay.PollInterval = p, time.Hour // woken by the worker
+	cfg.Publisher, cfg.PollOnly, cfg.Relay.PollInterval = p, true, time.Hour // woken by the worker
 	b.start(cfg)
 	sent := b.schedule()
 	refused := b.schedule(func(n *notifyq.Notification) { n.Payload = []byte(`"refuse"`) })

@@ -118,7 +118,7 @@ func TestSchedulingWakesAWorkerThatWouldPollMuchLater(t *testing.T) {
 	t.Parallel()
 	b := newWorkerBundle(t)
 	cfg := b.config(accepting())
-	cfg.PollInterval = time.Hour
+	cfg.PollInterval, cfg.PollOnly = time.Hour, true // the client tells it directly
 	b.start(cfg)
 	b.logs.await(t, "worker.started")
 	b.await(b.schedule(), notifyq.StatusSent) // may still be found by the first look
@@ -129,7 +129,7 @@ func TestJobWithoutAWakeIsFoundByPolling(t *testing.T) {
 	t.Parallel()
 	b := newWorkerBundle(t)
 	cfg := b.config(accepting())
-	cfg.Client = nil
+	cfg.Client, cfg.PollOnly = nil, true
 	b.start(cfg)
 	b.await(b.schedule(), notifyq.StatusSent)
 	b.await(b.schedule(), notifyq.StatusSent)
