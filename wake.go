@@ -42,7 +42,7 @@ type wakers struct {
 func (c *Client) newWakers(kind string) *wakers {
 	return &wakers{
 		funcs: make(map[int]func()),
-		others: notify.NewNotifier(context.Background(), kind, c.log, func(ctx context.Context, kind string) error {
+		others: notify.NewNotifier(kind, c.log, func(ctx context.Context, kind string) error {
 			return c.store.Notify(ctx, c.pool, kind)
 		}),
 	}

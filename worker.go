@@ -305,9 +305,7 @@ func (w *Worker) Run(ctx context.Context) error {
 // work runs the engine until it has drained.
 func (w *Worker) work(ctx context.Context, own *pgxpool.Pool) error {
 	tell := teller(w.aside, w.store, own)
-	telling, tellNoMore := context.WithCancel(context.WithoutCancel(ctx)) // the drain records events too
-	defer tellNoMore()
-	events := notify.NewNotifier(telling, store.KindEvents, w.log, tell)
+	events := notify.NewNotifier(store.KindEvents, w.log, tell)
 	e := engine.New(w.engineConfig(own, events))
 	w.engine.Store(e)
 	defer context.AfterFunc(ctx, func() { w.stopped.Store(true) })()
@@ -317,7 +315,7 @@ func (w *Worker) work(ctx context.Context, own *pgxpool.Pool) error {
 	if !w.cfg.PollOnly {
 		defer w.listen(ctx, own, tell)()
 	}
-	defer within(time.Second, events.Wait)
+	defer within(time.Second, events.Wait) // the drain records events too
 	stuck, unrecorded := e.Run(ctx)
 	if len(stuck) == 0 && unrecorded == 0 {
 		return nil

@@ -30,15 +30,25 @@ type Pulse struct {
 // NewPulse makes a Pulse of do.
 func NewPulse(do func()) *Pulse { return &Pulse{do: do} }
 
-// NewNotifier is the Pulse that tells other processes of one kind of work, until ctx ends.
-func NewNotifier(ctx context.Context, kind string, log *slog.Logger, send func(ctx context.Context, kind string) error) *Pulse {
-	return NewPulse(func() {
-		ctx, cancel := context.WithTimeout(ctx, sendTimeout)
-		defer cancel()
-		if err := send(ctx, kind); err != nil {
-			log.Debug("notify.failed", "kind", kind, "error", store.Describe(err))
-		}
-	})
+// notifier tells other processes of one kind of work.
+type notifier struct {
+	kind string
+	log  *slog.Logger
+	send func(ctx context.Context, kind string) error
+}
+
+// NewNotifier is the Pulse that tells other processes of one kind of work.
+func NewNotifier(kind string, log *slog.Logger, send func(ctx context.Context, kind string) error) *Pulse {
+	return NewPulse((&notifier{kind: kind, log: log, send: send}).tell)
+}
+
+// tell is for many callers at once, so it ends with none of their contexts.
+func (n *notifier) tell() {
+	ctx, cancel := context.WithTimeout(context.Background(), sendTimeout)
+	defer cancel()
+	if err := n.send(ctx, n.kind); err != nil {
+		n.log.Debug("notify.failed", "kind", n.kind, "error", store.Describe(err))
+	}
 }
 
 // Beat asks for it.

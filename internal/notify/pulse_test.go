@@ -66,7 +66,7 @@ func TestFailedNotifyIsLoggedForDebuggingOnly(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
 	logger := slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	p := notify.NewNotifier(t.Context(), "jobs", logger, func(ctx context.Context, kind string) error {
+	p := notify.NewNotifier("jobs", logger, func(ctx context.Context, kind string) error {
 		if _, ok := ctx.Deadline(); !ok {
 			t.Error("it may take for ever")
 		}
