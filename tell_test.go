@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notifyq/notifyq/internal/dbtest"
+	"github.com/notifyq/notifyq/internal/store"
 )
 
 // passer is a stranger who listens.
@@ -214,10 +215,8 @@ func TestTellingWaitsForNoStandby(t *testing.T) {
 		_, err := p.db.Pool.Exec(ctx, `select lo_create(0)`)
 		return err != nil
 	}, 20*time.Second, time.Millisecond)
-	p.client.Wake()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	n, err := p.conn.WaitForNotification(ctx)
-	require.NoError(t, err)
-	require.Contains(t, []string{p.db.Schema + " jobs", p.db.Schema + " events"}, n.Payload)
+	require.NoError(t, p.client.store.Notify(ctx, p.db.Pool, store.KindJobs))
+	require.Equal(t, []string{"jobs"}, p.told())
 }
