@@ -92,6 +92,19 @@ func newLimits(configured []RateLimit) engine.Limits {
 // Slack is how long after its slot a delivery may be sent on its way.
 func (l *limits) Slack() time.Duration { return admissionSlack - startSlack }
 
+// Newcomer looks no further than the longest window: who has nothing in that has nothing in any.
+func (l *limits) Newcomer(takes time.Duration) (window, lead time.Duration) {
+	for _, r := range l.rules {
+		window = max(window, time.Duration(r.window)*time.Microsecond)
+	}
+	return window, leadOf(takes)
+}
+
+// leadOf is how far ahead an admission is counted whose delivery takes so long to start.
+func leadOf(takes time.Duration) time.Duration {
+	return min(max(0, takes-admissionSlack+startSlack), maxLead)
+}
+
 // Applies tells whether any rule counts channel.
 func (l *limits) Applies(channel string) bool {
 	return slices.ContainsFunc(l.rules, func(r rule) bool { return r.counts(channel) })
@@ -255,8 +268,7 @@ func (g *ledger) judge(a *engine.Ask, own *store.Reservation) engine.Answer {
 		g.put(own)
 		return engine.Answer{Admitted: true} // asked again, and counted, when it can start
 	case at <= g.now:
-		lead := max(0, a.Takes-admissionSlack+startSlack)
-		return g.reserve(a, at+min(lead, maxLead).Microseconds(), false)
+		return g.reserve(a, at+leadOf(a.Takes).Microseconds(), false)
 	case stands:
 		// It still stands in the longer windows, where its first delivery must not be forgotten, so it can't book.
 		g.put(own)

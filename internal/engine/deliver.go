@@ -61,10 +61,10 @@ func (e *Engine) following(j *Job) *Job {
 //
 //nolint:contextcheck // a delivery outlives whoever starts it: it runs under e.deliveries
 func (e *Engine) attempt(j *Job) (r Result) {
-	ctx, cancel := context.WithDeadline(e.deliveries, j.deadline)
+	ctx := newDeliveryContext(e.deliveries, j.deadline)
 	returned := false
 	defer func() {
-		cancel()
+		ctx.end()
 		if returned {
 			return
 		}

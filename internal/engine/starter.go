@@ -26,6 +26,9 @@ type Limits interface {
 	Judge(now time.Time, existing []store.Reservation, asks []Ask) []Answer
 	// Slack is how much later than it is counted a delivery may start.
 	Slack() time.Duration
+	// Newcomer is what Judge would say of a recipient that has nothing within window: it may go, and is counted lead from
+	// now, if it takes so long to start.
+	Newcomer(takes time.Duration) (window, lead time.Duration)
 }
 
 // Ask is one job that wants to be delivered.
@@ -58,6 +61,7 @@ type starter struct {
 	gone   map[*Job]error // screened while they waited, not to start, and popped before that was known; nil: deferred
 	asked  time.Time      // when the last admission was sent
 	took   time.Duration  // from there to the start, of late
+	new    newcomers
 }
 
 // AdmissionBatch is how many jobs one admission judges: each recipient among them takes a lock of its own.
@@ -67,8 +71,13 @@ const AdmissionBatch = 256
 const minTakes = 10 * time.Millisecond
 
 func newStarter(e *Engine) *starter {
-	return &starter{e: e, signal: make(chan struct{}, 1), gone: make(map[*Job]error)}
+	s := &starter{e: e, signal: make(chan struct{}, 1), gone: make(map[*Job]error)}
+	s.new.s = s
+	return s
 }
+
+// takes is how long after its question a start is expected.
+func (s *starter) takes() time.Duration { return max(minTakes, s.took+s.took/2) }
 
 // add hands over a job that has its slot. Once the loop has ended, the job goes straight back.
 func (s *starter) add(j *Job) {
@@ -243,8 +252,7 @@ func (s *starter) keep(jobs, asked []*Job, ok map[*Job]bool) []*Job {
 	return slices.DeleteFunc(jobs, func(j *Job) bool { return slices.Contains(refused, j) })
 }
 
-// admit asks the rate limit about jobs, and about waiting ones that have not been asked about: those that can't go now
-// are sent back at once instead of taking up the board.
+// admit asks the rate limit about jobs, and returns those that may start.
 func (s *starter) admit(ctx context.Context, jobs []*Job) ([]*Job, error) {
 	if s.e.cfg.Limits == nil || len(jobs) == 0 {
 		return jobs, nil
@@ -258,6 +266,22 @@ func (s *starter) admit(ctx context.Context, jobs []*Job) ([]*Job, error) {
 			free = append(free, j)
 		}
 	}
+	if len(asked) > 0 {
+		admitted, rest, err := s.new.admit(ctx, asked)
+		if free = append(free, admitted...); err != nil {
+			return append(free, rest...), err
+		}
+		if asked = rest; len(asked) == 0 {
+			return free, nil
+		}
+	}
+	judged, err := s.judge(ctx, asked)
+	return append(free, judged...), err
+}
+
+// judge asks about jobs that hold a slot, and about waiting ones that have not been asked about: those that can't go now
+// are sent back at once instead of taking up the board.
+func (s *starter) judge(ctx context.Context, asked []*Job) (free []*Job, err error) {
 	holders := len(asked)
 	for _, j := range s.e.board.unscreened(AdmissionBatch - holders) {
 		if j.screened = true; s.e.cfg.Limits.Applies(j.Channel) {
@@ -265,7 +289,7 @@ func (s *starter) admit(ctx context.Context, jobs []*Job) ([]*Job, error) {
 		}
 	}
 	if len(asked) == 0 {
-		return free, nil
+		return nil, nil
 	}
 	answers, held, err := s.ask(ctx, asked, holders)
 	if store.IsBusy(err) {
@@ -393,7 +417,7 @@ func (s *starter) questions(jobs []*Job, holders int) (asks []Ask, locks []int64
 			JobID: j.ID, Key: s.e.cfg.Limits.Key(j.Tenant, j.RecipientKey), Channel: j.Channel, HasSlot: i < holders,
 			// In its first attempt, an earlier claim can only have been handed back before the call.
 			Unstarted: j.late || (j.AttemptCount == 1 && j.RedriveCount == 0),
-			Takes:     max(minTakes, s.took+s.took/2),
+			Takes:     s.takes(),
 		}
 		if j.ExpiresIn > 0 {
 			a.ExpiresIn = max(j.ExpiresIn-timing.Elapsed(j.claimedAt, now), time.Microsecond)

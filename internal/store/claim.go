@@ -67,20 +67,22 @@ type Claimed struct {
 // checked again on its newest version, so a job that was taken meanwhile is not taken twice.
 //
 // MATERIALIZED keeps the planner from running the LIMIT more than once, and OFFSET 0 from asking for each row whether its
-// channel is paused. '= any(array[…])' is a lookup that no other join
-// order can serve: see pinSQL. Rows come back in no order: the caller sorts.
+// channel is paused. The rows are found again where they were locked (ctid), which saves a descent of the index each; one
+// that was changed between the snapshot and the lock is not found so, and left for the next claim from the beginning.
+// '= any(array[…])' is a lookup that no other join order can serve: see pinSQL. Rows come back in no order: the caller
+// sorts.
 const claimSQL = `
 with due as materialized (
-    select d.id
+    select d.place
       from (select l.channel, l.cap, l.place
               from unnest($1::text[], $2::int[]) with ordinality as l(channel, cap, place)
              where not exists (select from @channel_states c where c.channel = l.channel and c.paused_at is not null)
             offset 0) l
      cross join lateral (
-         select d.id
+         select d.place
            from unnest($3::int[], $4::smallint[], $5::timestamptz[], $6::uuid[], $7::int[]) as p(lane, priority, low_at, low_id, cap)
           cross join lateral (
-              select q.id
+              select q.ctid as place
                 from @notification_queue q
                where q.status = 0 and q.channel = l.channel and q.priority = p.priority
                  and (q.next_attempt_at, q.id) > (p.low_at, p.low_id) and q.next_attempt_at <= statement_timestamp()
@@ -97,7 +99,7 @@ with due as materialized (
            locked_at = statement_timestamp(), leased_until = statement_timestamp() + $10::bigint * interval '1 microsecond',
            first_attempt_at = coalesce(q.first_attempt_at, statement_timestamp()), updated_at = statement_timestamp()
       from due
-     where q.id = any(array[due.id])
+     where q.ctid = due.place
     returning q.id, q.attempt_count, q.max_attempts, q.redrive_count, q.next_attempt_at, q.first_attempt_at, q.expires_at
 )
 select c.id, n.tenant, n.channel, n.recipient, n.recipient_key, n.payload, n.priority, c.attempt_count, c.max_attempts,
@@ -128,8 +130,8 @@ func laneArgs(lanes []Lane) []any {
 		channels             []string
 		caps, places, limits []int32
 		priorities           []int16
-		ats                  []pgtype.Timestamptz
-		lowID                []pgtype.UUID
+		ats                  timeArray
+		lowID                uuidArray
 	)
 	for i, l := range lanes {
 		channels, caps = append(channels, l.Channel), append(caps, int32(l.Limit))
@@ -152,7 +154,7 @@ func collectClaimed(rows pgx.Rows, limit int) ([]Claimed, error) {
 		j := &jobs[len(jobs)-1]
 		var expiresInMicros int64
 		var trace pgtype.Text
-		if err := rows.Scan(&j.ID, &j.Tenant, &j.Channel, &j.Recipient, &j.RecipientKey, &j.Payload, &j.Priority,
+		if err := rows.Scan((*[16]byte)(&j.ID), &j.Tenant, &j.Channel, &j.Recipient, &j.RecipientKey, &j.Payload, &j.Priority,
 			&j.AttemptCount, &j.MaxAttempts, &j.RedriveCount, &j.Park, &j.NextAttemptAt, &j.FirstAttemptAt,
 			&trace, &expiresInMicros); err != nil {
 			return nil, err
@@ -220,7 +222,7 @@ func (c *Claims) Add(id, token uuid.UUID) {
 func (c *Claims) Len() int { return len(c.IDs) }
 
 // sorted gives the parameters in the order in which a statement without SKIP LOCKED may take its locks.
-func (c *Claims) sorted() (ids, tokens []pgtype.UUID) {
+func (c *Claims) sorted() (ids, tokens uuidArray) {
 	order := make([]int, len(c.IDs))
 	for i := range order {
 		order[i] = i
@@ -254,7 +256,7 @@ func collectIDs(into *[]uuid.UUID) func(rows pgx.Rows) error {
 		defer rows.Close()
 		for rows.Next() {
 			var id uuid.UUID
-			if err := rows.Scan(&id); err != nil {
+			if err := rows.Scan((*[16]byte)(&id)); err != nil { // by its Scan method it would go through text
 				return err
 			}
 			*into = append(*into, id)

@@ -205,9 +205,9 @@ func (s *Store) RecordEvents(ctx context.Context, pool *pgxpool.Pool, batch *Eve
 
 func failedArgs(failed []EventFailed) []any {
 	n := len(failed)
-	ids, tokens, delays := make([]pgtype.UUID, n), make([]pgtype.UUID, n), make([]int64, n)
+	ids, tokens, delays := make(uuidArray, n), make(uuidArray, n), make([]int64, n)
 	uncounted := make([]bool, n)
-	errs, parked, endpoints := make([]pgtype.Text, n), make([]pgtype.Text, n), make([]pgtype.Text, n)
+	errs, parked, endpoints := make(textArray, n), make(textArray, n), make(textArray, n)
 	for i, f := range failed {
 		ids[i], tokens[i], delays[i] = pgUUID(f.ID), pgUUID(f.Token), micros(f.Delay)
 		uncounted[i] = f.Uncounted
@@ -218,8 +218,8 @@ func failedArgs(failed []EventFailed) []any {
 
 func releasedArgs(released []EventReleased) []any {
 	n := len(released)
-	ids, tokens, delays := make([]pgtype.UUID, n), make([]pgtype.UUID, n), make([]int64, n)
-	names, targets := make([]pgtype.Text, n), make([]string, n)
+	ids, tokens, delays := make(uuidArray, n), make(uuidArray, n), make([]int64, n)
+	names, targets := make(textArray, n), make([]string, n)
 	for i, r := range released {
 		ids[i], tokens[i], delays[i] = pgUUID(r.ID), pgUUID(r.Token), micros(r.Delay)
 		names[i], targets[i] = optional(r.Disabled.Name), r.Disabled.Target

@@ -197,7 +197,7 @@ func (s *Store) Postpone(ctx context.Context, pool *pgxpool.Pool, claims Claims,
 
 func readingArgs(readings []Reading) []any {
 	n := len(readings)
-	keys, channels := make([]pgtype.UUID, n), make([]string, n)
+	keys, channels := make(uuidArray, n), make([]string, n)
 	windows, ahead := make([]int64, n), make([]int64, n)
 	past, near, last := make([]int32, n), make([]int32, n), make([]int32, n)
 	for i, r := range readings {
@@ -227,8 +227,8 @@ func collectReservations(rows pgx.Rows) (now time.Time, out []Reservation, err e
 
 func reserveArgs(reserve []Reservation) []any {
 	n := len(reserve)
-	jobs, keys, channels := make([]pgtype.UUID, n), make([]pgtype.UUID, n), make([]string, n)
-	at, booked := make([]pgtype.Timestamptz, n), make([]bool, n)
+	jobs, keys, channels := make(uuidArray, n), make(uuidArray, n), make([]string, n)
+	at, booked := make(timeArray, n), make([]bool, n)
 	for i, r := range reserve {
 		jobs[i], keys[i], channels[i] = pgUUID(r.JobID), pgUUID(r.Key), r.Channel
 		at[i], booked[i] = optionalTime(r.At), r.Booked
@@ -238,8 +238,8 @@ func reserveArgs(reserve []Reservation) []any {
 
 func deferArgs(send []Deferral) []any {
 	n := len(send)
-	ids, tokens, due := make([]pgtype.UUID, n), make([]pgtype.UUID, n), make([]pgtype.Timestamptz, n)
-	keys, channels := make([]pgtype.UUID, n), make([]string, n)
+	ids, tokens, due := make(uuidArray, n), make(uuidArray, n), make(timeArray, n)
+	keys, channels := make(uuidArray, n), make([]string, n)
 	for i, d := range send {
 		ids[i], tokens[i], due[i] = pgUUID(d.ID), pgUUID(d.Token), optionalTime(d.Due)
 		if d.Book != nil {

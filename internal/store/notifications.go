@@ -11,7 +11,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -119,9 +118,9 @@ func insertArgs(jobs []NewJob, places []int) []any {
 		tails, tenants, keys, recipients, recipientKeys = make([]string, n), make([]string, n), make([]string, n), make([]string, n), make([]string, n)
 		channels, payloads, fingerprints                = make([]string, n), make([]string, n), make([][]byte, n)
 		priorities, maxAttempts, onAmbiguous            = make([]int16, n), make([]int16, n), make([]int16, n)
-		sendAt, expiresAt, delays                       = make([]pgtype.Timestamptz, n), make([]pgtype.Timestamptz, n), make([]int64, n)
+		sendAt, expiresAt, delays                       = make(timeArray, n), make(timeArray, n), make([]int64, n)
 	)
-	traces := make([]pgtype.Text, n)
+	traces := make(textArray, n)
 	random := make([]byte, 6*n)
 	_, _ = rand.Read(random) // never fails
 	for i := range jobs {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -169,7 +168,7 @@ func (b *Batch) Len() int { return len(b.Sent) + len(b.Ended) + len(b.Retried) +
 
 func sentArgs(batch *Batch) []any {
 	n := len(batch.Sent)
-	ids, tokens, providerIDs := make([]pgtype.UUID, n), make([]pgtype.UUID, n), make([]pgtype.Text, n)
+	ids, tokens, providerIDs := make(uuidArray, n), make(uuidArray, n), make(textArray, n)
 	for i := range batch.Sent {
 		f := &batch.Sent[i]
 		ids[i], tokens[i], providerIDs[i] = pgUUID(f.ID), pgUUID(f.Token), optional(f.ProviderID)
@@ -179,8 +178,8 @@ func sentArgs(batch *Batch) []any {
 
 func endedArgs(batch *Batch) []any {
 	n := len(batch.Ended)
-	ids, tokens, states := make([]pgtype.UUID, n), make([]pgtype.UUID, n), make([]int16, n)
-	reasons, errs, classes := make([]string, n), make([]pgtype.Text, n), make([]pgtype.Text, n)
+	ids, tokens, states := make(uuidArray, n), make(uuidArray, n), make([]int16, n)
+	reasons, errs, classes := make([]string, n), make(textArray, n), make(textArray, n)
 	startedAgo, lasted := make([]int64, n), make([]int64, n)
 	for i := range batch.Ended {
 		f := &batch.Ended[i]
@@ -193,8 +192,8 @@ func endedArgs(batch *Batch) []any {
 
 func retryArgs(batch *Batch) []any {
 	n := len(batch.Retried)
-	ids, tokens, delays := make([]pgtype.UUID, n), make([]pgtype.UUID, n), make([]int64, n)
-	errs, classes := make([]pgtype.Text, n), make([]string, n)
+	ids, tokens, delays := make(uuidArray, n), make(uuidArray, n), make([]int64, n)
+	errs, classes := make(textArray, n), make([]string, n)
 	startedAgo, lasted := make([]int64, n), make([]int64, n)
 	for i, r := range batch.Retried {
 		ids[i], tokens[i], delays[i] = pgUUID(r.ID), pgUUID(r.Token), micros(r.Delay)

@@ -49,7 +49,8 @@ type statements struct {
 	held, parked, parkedAt                        string
 	parkedCount, parkedCountAt, redriveEvent      string
 	redriveEvents, redriveEventsAt, outbox        string
-	lockKeys, reservations, reserve, pruneSlots   string
+	lockKeys, reservations, reserve, admitNew     string
+	pruneSlots                                    string
 	pruneJobs, pruneEvents, pruneOwnEvents        string
 	stats, lag, dueSoon, eventsDueSoon            string
 }
@@ -81,8 +82,17 @@ func (s *Store) render() statements {
 		parked: q(parkedSQL), parkedAt: q(parkedAtSQL), redriveEvent: q(redriveEventSQL),
 		parkedCount: at(parkedCountSQL, ofAnyEndpoint), parkedCountAt: at(parkedCountSQL, ofOneEndpoint),
 		redriveEvents: at(redriveEventsSQL, ofAnyEndpoint), redriveEventsAt: at(redriveEventsSQL, ofOneEndpoint), outbox: q(outboxSQL),
-		lockKeys: q(lockKeysSQL), reservations: q(reservationsSQL), reserve: q(reserveSQL), pruneSlots: q(pruneSlotsSQL),
+		lockKeys: q(lockKeysSQL), reservations: q(reservationsSQL), reserve: q(reserveSQL),
+		admitNew: q(admitNewSQL), pruneSlots: q(pruneSlotsSQL),
 		pruneJobs: q(pruneJobsSQL), pruneEvents: q(pruneEventsSQL), pruneOwnEvents: q(pruneOwnEventsSQL),
 		stats: q(statsSQL), lag: q(lagSQL), dueSoon: q(dueSoonSQL), eventsDueSoon: q(eventsDueSoonSQL),
 	}
+}
+
+// Hot are the statements that every job pays for, and what goes before each, as they are sent: for benchmarks.
+type Hot struct{ Begin, Pin, Claim, Sent string }
+
+// Hot returns them.
+func (s *Store) Hot() Hot {
+	return Hot{Begin: beginSQL, Pin: pinSQL, Claim: s.sql.claim, Sent: s.sql.sent}
 }

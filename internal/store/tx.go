@@ -168,9 +168,16 @@ func Describe(err error) string {
 	}
 }
 
+// Arrays as parameters. pgx encodes plain slices of these by reflection, at twice the price.
+type (
+	uuidArray = pgtype.FlatArray[pgtype.UUID]
+	textArray = pgtype.FlatArray[pgtype.Text]
+	timeArray = pgtype.FlatArray[pgtype.Timestamptz]
+)
+
 // uuids is for parameters: pgtype's own type is known to every query mode, google's is not.
-func uuids(ids []uuid.UUID) []pgtype.UUID {
-	out := make([]pgtype.UUID, len(ids))
+func uuids(ids []uuid.UUID) uuidArray {
+	out := make(uuidArray, len(ids))
 	for i, id := range ids {
 		out[i] = pgtype.UUID{Bytes: id, Valid: true}
 	}
