@@ -22,10 +22,10 @@ type ClientConfig struct {
 	Schema string
 	// Logger gets the operator events (job.cancelled, job.redriven and the like). Default slog.Default().
 	Logger *slog.Logger
-	// MaxAttempts is the budget of a notification that names none. Default 4; 1 to 1,000. It is part of what such a
-	// request asks for: after a change, repeating an old request is ErrKeyReused.
+	// MaxAttempts is the budget of a notification that names none. Default 4; 1 to 1,000. It may be changed at any time:
+	// the same request again is the same job as before, with the budget that it got then.
 	MaxAttempts int
-	// OnAmbiguous is the policy of a notification that names none. Default AmbiguousRetry. A change has the same effect.
+	// OnAmbiguous is the policy of a notification that names none. Default AmbiguousRetry. It may be changed likewise.
 	OnAmbiguous AmbiguousPolicy
 	// RecipientKey makes what rate limits, lists and erasure go by of a recipient, so that two spellings of one address
 	// can count as one. Default: the recipient as given. It is called with an empty channel where none is known.
@@ -242,6 +242,7 @@ func (c *Client) traceContext(ctx context.Context) string {
 
 // newJob checks n and fills in its defaults.
 func (c *Client) newJob(n Notification) (store.NewJob, error) {
+	attemptsLeftOut, parkLeftOut := n.MaxAttempts == 0, n.OnAmbiguous == ""
 	n.Priority = cmp.Or(n.Priority, PriorityNormal)
 	n.MaxAttempts = cmp.Or(n.MaxAttempts, c.cfg.MaxAttempts)
 	n.OnAmbiguous = cmp.Or(n.OnAmbiguous, c.cfg.OnAmbiguous)
@@ -263,6 +264,7 @@ func (c *Client) newJob(n Notification) (store.NewJob, error) {
 		Tenant: n.Tenant, Key: n.IdempotencyKey, Recipient: n.Recipient, RecipientKey: key, Channel: string(n.Channel),
 		Fingerprint: n.fingerprint(), Payload: n.Payload, Priority: int16(n.Priority), MaxAttempts: int16(n.MaxAttempts),
 		Park: n.OnAmbiguous == AmbiguousPark, SendAt: n.SendAt, Delay: n.Delay, ExpiresAt: n.ExpiresAt,
+		AttemptsLeftOut: attemptsLeftOut, ParkLeftOut: parkLeftOut,
 	}, nil
 }
 
@@ -362,7 +364,7 @@ func (b *batch) replay(ctx context.Context, q store.Querier, rest []int, inserte
 		answer := &b.answers[b.places[i]]
 		holder, held := holders[n]
 		switch {
-		case held && !holder.Same(b.jobs[i].Fingerprint):
+		case held && !sameRequest(&holder, &b.jobs[i]):
 			answer.Err = ErrKeyReused
 		case held:
 			answer.ID, answer.Replayed = holder.ID, true

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/notifyq/notifyq/internal/store"
 	"github.com/notifyq/notifyq/internal/strictjson"
 )
 
@@ -38,6 +39,34 @@ func (n *Notification) fingerprint() []byte {
 	b = append(b, '}')
 	sum := sha256.Sum256(b)
 	return sum[:]
+}
+
+// sameRequest tells whether the holder of job's key was made by the request that job was. What a request leaves out is
+// filled in from the settings of the client that it meets, and while a deployment rolls two meet different ones; so what
+// job left out counts as what the holder got. Whether the holder's request had named that can't be told any more, and job
+// does not ask for anything else.
+func sameRequest(holder *store.Holder, job *store.NewJob) bool {
+	if holder.Same(job.Fingerprint) {
+		return true
+	}
+	as := *job
+	if job.AttemptsLeftOut {
+		as.MaxAttempts = holder.MaxAttempts
+	}
+	if job.ParkLeftOut {
+		as.Park = holder.Park
+	}
+	if as.MaxAttempts == job.MaxAttempts && as.Park == job.Park {
+		return false
+	}
+	n := Notification{
+		Channel: Channel(as.Channel), Recipient: as.Recipient, Payload: as.Payload, Priority: Priority(as.Priority),
+		MaxAttempts: int(as.MaxAttempts), OnAmbiguous: AmbiguousRetry, SendAt: as.SendAt, Delay: as.Delay, ExpiresAt: as.ExpiresAt,
+	}
+	if as.Park {
+		n.OnAmbiguous = AmbiguousPark
+	}
+	return holder.Same(n.fingerprint())
 }
 
 func appendTime(b []byte, name string, t time.Time) []byte {

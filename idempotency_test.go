@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/notifyq/notifyq"
@@ -96,9 +97,14 @@ func TestWhatCountsAsTheSameRequest(t *testing.T) { // C19, C22
 		"priority by default":  {nil, func(n *notifyq.Notification) { n.Priority = notifyq.PriorityNormal }, true},
 		"priority":             {nil, func(n *notifyq.Notification) { n.Priority = notifyq.PriorityLow }, false},
 		"attempts by default":  {nil, func(n *notifyq.Notification) { n.MaxAttempts = notifyq.DefaultMaxAttempts }, true},
-		"attempts":             {nil, func(n *notifyq.Notification) { n.MaxAttempts = 1 }, false},
 		"policy by default":    {nil, func(n *notifyq.Notification) { n.OnAmbiguous = notifyq.AmbiguousRetry }, true},
-		"policy":               {nil, func(n *notifyq.Notification) { n.OnAmbiguous = notifyq.AmbiguousPark }, false},
+		"attempts": {
+			func(n *notifyq.Notification) { n.MaxAttempts = 1 }, func(n *notifyq.Notification) { n.MaxAttempts = 2 }, false,
+		},
+		"policy": {
+			func(n *notifyq.Notification) { n.OnAmbiguous = notifyq.AmbiguousRetry },
+			func(n *notifyq.Notification) { n.OnAmbiguous = notifyq.AmbiguousPark }, false,
+		},
 		"another offset": {
 			func(n *notifyq.Notification) { n.SendAt, n.ExpiresAt = at, at.Add(time.Hour) },
 			func(n *notifyq.Notification) {
@@ -140,6 +146,119 @@ func TestWhatCountsAsTheSameRequest(t *testing.T) { // C19, C22
 				require.Equal(t, first.Job, second.Job)
 			}
 		})
+	}
+}
+
+// schedulers are the ways to schedule one notification.
+var schedulers = map[string]func(t *testing.T, b *bundle, c *notifyq.Client, n notifyq.Notification) (notifyq.Scheduled, error){
+	"Schedule": func(t *testing.T, _ *bundle, c *notifyq.Client, n notifyq.Notification) (notifyq.Scheduled, error) {
+		return c.Schedule(t.Context(), n)
+	},
+	"ScheduleTx": func(t *testing.T, b *bundle, c *notifyq.Client, n notifyq.Notification) (s notifyq.Scheduled, err error) {
+		b.inTx(t, pgx.ReadCommitted, func(tx pgx.Tx) { s, err = c.ScheduleTx(t.Context(), tx, n) })
+		return s, err
+	},
+	"ScheduleMany": func(t *testing.T, _ *bundle, c *notifyq.Client, n notifyq.Notification) (notifyq.Scheduled, error) {
+		answers, err := c.ScheduleMany(t.Context(), []notifyq.Notification{email("between-" + n.IdempotencyKey), n})
+		require.NoError(t, err)
+		return answers[1], answers[1].Err
+	},
+}
+
+// Two clients with different settings run side by side while a deployment rolls. What a request leaves out is not what it
+// asks for, so it is the same request to both.
+func TestSameRequestIsTheSameJobUnderOtherDefaults(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	before := b.newClient(t, b.db.Pool, notifyq.ClientConfig{})
+	after := b.newClient(t, b.db.Pool, notifyq.ClientConfig{MaxAttempts: 9, OnAmbiguous: notifyq.AmbiguousPark})
+	for name, schedule := range schedulers {
+		for direction, c := range [][2]*notifyq.Client{{before, after}, {after, before}} {
+			key := fmt.Sprint(name, direction)
+			first, err := c[0].Schedule(t.Context(), email(key))
+			require.NoError(t, err)
+			asked, refused := notifyq.AmbiguousRetry, notifyq.AmbiguousPark
+			if c[0] == after {
+				asked, refused = refused, asked
+			}
+			change := func(f func(n *notifyq.Notification)) notifyq.Notification {
+				n := email(key)
+				f(&n)
+				return n
+			}
+			for what, n := range map[string]notifyq.Notification{
+				"as it was":       email(key),
+				"attempts given":  change(func(n *notifyq.Notification) { n.MaxAttempts = first.Job.MaxAttempts }),
+				"policy given":    change(func(n *notifyq.Notification) { n.OnAmbiguous = asked }),
+				"the payload too": change(func(n *notifyq.Notification) { n.Payload = []byte(" { } ") }),
+			} {
+				again, err := schedule(t, b, c[1], n)
+				require.NoError(t, err, "%s %s", key, what)
+				require.True(t, again.Replayed)
+				require.Equal(t, first.Job, again.Job, "it keeps what it was made with")
+			}
+			for what, n := range map[string]notifyq.Notification{
+				"other attempts":  change(func(n *notifyq.Notification) { n.MaxAttempts = first.Job.MaxAttempts + 1 }),
+				"another policy":  change(func(n *notifyq.Notification) { n.OnAmbiguous = refused }),
+				"another payload": change(func(n *notifyq.Notification) { n.Payload = []byte("[]") }),
+				"a priority":      change(func(n *notifyq.Notification) { n.Priority = notifyq.PriorityHigh }),
+				"a delay":         change(func(n *notifyq.Notification) { n.Delay = time.Minute }),
+			} {
+				_, err := schedule(t, b, c[1], n)
+				require.ErrorIs(t, err, notifyq.ErrKeyReused, "%s %s", key, what)
+			}
+		}
+	}
+}
+
+// What is asked for stays what the first request asked for, whatever became of the job's budget since.
+func TestSameRequestIsTheSameJobAfterARedriveUnderOtherDefaults(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	first := b.schedule(t, email("k"))
+	b.end(t, notifyq.StatusDeadLettered, notifyq.ReasonExhausted, first.ID)
+	_, err := b.client.Redrive(t.Context(), first.ID, notifyq.Operation{})
+	require.NoError(t, err)
+	b.exec(t, `update @notification_queue set max_attempts = max_attempts + 1, reconciliation_granted = true`)
+	after := b.newClient(t, b.db.Pool, notifyq.ClientConfig{MaxAttempts: 9})
+
+	again, err := after.Schedule(t.Context(), email("k"))
+
+	require.NoError(t, err)
+	require.True(t, again.Replayed)
+	require.Equal(t, first.ID, again.ID)
+}
+
+// Within one batch the first of a key is the job, and the others are compared with it as with any.
+func TestDuplicatesInOneBatch(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	named := email("k")
+	named.MaxAttempts, named.OnAmbiguous = 7, notifyq.AmbiguousPark
+	other := named
+	other.MaxAttempts = 8
+	for name, many := range map[string]func(ns []notifyq.Notification) ([]notifyq.Scheduled, error){
+		"ScheduleMany": func(ns []notifyq.Notification) ([]notifyq.Scheduled, error) {
+			return b.client.ScheduleMany(t.Context(), ns)
+		},
+		"ScheduleManyTx": func(ns []notifyq.Notification) (answers []notifyq.Scheduled, err error) {
+			b.inTx(t, pgx.ReadCommitted, func(tx pgx.Tx) { answers, err = b.client.ScheduleManyTx(t.Context(), tx, ns) })
+			return answers, err
+		},
+	} {
+		ns := []notifyq.Notification{named, email("k"), other, named}
+		for i := range ns {
+			ns[i].IdempotencyKey = name
+		}
+		answers, err := many(ns)
+		require.NoError(t, err)
+		require.False(t, answers[0].Replayed)
+		require.ErrorIs(t, answers[2].Err, notifyq.ErrKeyReused)
+		for _, i := range []int{1, 3} {
+			require.NoError(t, answers[i].Err, i)
+			require.True(t, answers[i].Replayed)
+			require.Equal(t, answers[0].Job, answers[i].Job)
+		}
 	}
 }
 

@@ -79,6 +79,7 @@ const (
 type Notification struct {
 	// IdempotencyKey names the request, 1 to 255 bytes, not blank, compared byte by byte within the tenant. Scheduling
 	// the same request under the same key again returns the first job; another request under it is ErrKeyReused.
+	// A request that leaves MaxAttempts or OnAmbiguous out does not differ by them from the first.
 	IdempotencyKey string
 	// Recipient is handed to the provider as given, 1 to 320 bytes without control characters, and is what rate limits
 	// count unless the client has a RecipientKey function.

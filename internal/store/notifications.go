@@ -24,6 +24,8 @@ type NewJob struct {
 	SendAt                                        time.Time // zero: now plus Delay
 	Delay                                         time.Duration
 	ExpiresAt                                     time.Time
+	// AttemptsLeftOut and ParkLeftOut say that the request did not name MaxAttempts and Park, so that they are the client's.
+	AttemptsLeftOut, ParkLeftOut bool
 }
 
 // Fault is what only the database's clock can find wrong with a new job.
@@ -169,14 +171,17 @@ func collectInserted(rows pgx.Rows, places []int) ([]Inserted, error) {
 
 // A new statement, since one that reads beside the insert has the insert's snapshot and would not see the row that won.
 const readBackSQL = `
-select i.place - 1, n.id, n.request_fingerprint
+select i.place - 1, n.id, n.request_fingerprint, n.max_attempts, n.on_ambiguous = 1
   from unnest($1::text[], $2::text[]) with ordinality as i(tenant, idempotency_key, place)
   join @notifications n on n.tenant = i.tenant and n.idempotency_key = i.idempotency_key`
 
-// Holder is the job that holds a key.
+// Holder is the job that holds a key. MaxAttempts and Park are those of its request with the defaults of the client that
+// made it, and stay that whatever becomes of the job's budget.
 type Holder struct {
 	ID          uuid.UUID
 	Fingerprint []byte
+	MaxAttempts int16
+	Park        bool
 }
 
 // Same tells whether the holder was made by the request with this fingerprint. An erased job has none left; what matters
@@ -196,7 +201,7 @@ func (s *Store) ReadBack(ctx context.Context, q Querier, tenants, keys []string)
 	for rows.Next() {
 		var place int
 		var h Holder
-		if err := rows.Scan(&place, &h.ID, &h.Fingerprint); err != nil {
+		if err := rows.Scan(&place, &h.ID, &h.Fingerprint, &h.MaxAttempts, &h.Park); err != nil {
 			return nil, err
 		}
 		holders[place] = h

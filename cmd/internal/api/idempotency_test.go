@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/notifyq/notifyq"
 )
 
 func TestSameRequestIsReplayedAndAnotherIsAConflict(t *testing.T) {
@@ -49,6 +51,41 @@ func TestSameRequestIsReplayedAndAnotherIsAConflict(t *testing.T) {
 		require.Equal(t, created.object(t), s.get(t, "/notifications/"+id).object(t), name)
 	}
 	require.Equal(t, 1, s.stored(t))
+}
+
+// Processes with old and new settings of MAX_RETRIES and AMBIGUOUS_POLICY run side by side while a deployment rolls. A
+// client that repeats its request may meet either.
+func TestSameRequestIsReplayedUnderOtherSettings(t *testing.T) {
+	t.Parallel()
+	before := serve(t, nil)
+	after := serveOn(t, before.db, func(c *Config) {
+		var err error
+		c.Client, err = notifyq.NewClient(before.db.Pool, notifyq.ClientConfig{
+			Schema: before.db.Schema, MaxAttempts: 9, OnAmbiguous: notifyq.AmbiguousPark,
+		})
+		require.NoError(t, err)
+	})
+	for key, servers := range map[string][2]*server{`"old first"`: {before, after}, `"new first"`: {after, before}} {
+		request := body("idempotencyKey", key)
+		job := servers[0].schedule(t, request)
+		a := servers[1].post(t, "/notifications", request)
+		require.Equal(t, http.StatusOK, a.status, a.body)
+		require.Equal(t, "true", a.header.Get("Idempotent-Replayed"))
+		require.Equal(t, job, a.object(t))
+		a = servers[1].post(t, "/notifications/batch", `{"notifications":[`+request+","+request+"]}")
+		require.Equal(t, http.StatusOK, a.status, a.body)
+		result := map[string]any{"id": job["id"], "replayed": true}
+		require.Equal(t, []any{result, result}, a.object(t)["results"])
+
+		for _, member := range []string{"maxAttempts", "onAmbiguous"} {
+			named := body("idempotencyKey", key, member, map[string]string{"maxAttempts": "5", "onAmbiguous": `"park"`}[member])
+			if servers[0] == after && member == "onAmbiguous" {
+				named = strings.Replace(named, "park", "retry", 1)
+			}
+			servers[1].post(t, "/notifications", named).requireProblem(t, http.StatusConflict, "idempotency_key_reused")
+		}
+	}
+	require.Equal(t, 2, before.stored(t))
 }
 
 func TestDelayedRequestIsReplayedLater(t *testing.T) {
