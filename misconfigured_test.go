@@ -2,6 +2,8 @@ package notifyq_test
 
 import (
 	"context"
+	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -48,6 +50,54 @@ func TestMisconfiguredProviderIsPausedForLongerAndLonger(t *testing.T) {
 		require.Equal(t, 1, b.job(id).AttemptCount, "nobody's attempts are used up")
 		require.Empty(t, b.failedAttempts(id))
 	}
+}
+
+// Nothing else tells an operator what to mend: the provider's words are in no log.
+func TestJobTellsWhyItsProviderIsMisconfigured(t *testing.T) {
+	t.Parallel()
+	b := newWorkerBundle(t)
+	c, answers := held()
+	cfg := b.config(c).WithFirstPause(time.Hour)
+	cfg.Concurrency = 1
+	ids := b.scheduleMany(3, withAttempts(1))
+	b.exec(`update @notification_queue set last_error = 'as before' where id <> $1`, ids[0])
+	b.start(cfg)
+	require.Equal(t, ids[0], c.next(t).Key)
+	const why = "401: the key was revoked"
+	answerAll(t, answers, 1, notifyq.Misconfigured(errors.New(why+"\x00"+strings.Repeat("!", 5000))))
+	job := b.await(ids[0], notifyq.StatusPending)
+	require.True(t, strings.HasPrefix(job.LastError, why), job.LastError)
+	require.Len(t, job.LastError, 2048)
+	require.NotContains(t, job.LastError, "\x00")
+	require.Zero(t, job.AttemptCount, "it is refunded as before")
+	require.Empty(t, b.attempts(ids[0]))
+	for _, id := range ids[1:] {
+		job := b.await(id, notifyq.StatusPending)
+		require.Equal(t, "as before", job.LastError, "what may name a recipient is not put on another's job")
+		require.Zero(t, job.AttemptCount)
+	}
+	require.NotContains(t, b.logs.written(), "revoked")
+}
+
+// A release that is nobody's fault says nothing, so what was known of the job stays.
+func TestOrdinaryReleaseLeavesTheLastErrorAlone(t *testing.T) {
+	t.Parallel()
+	b := newWorkerBundle(t)
+	c, answers := held()
+	cfg := b.config(c)
+	cfg.Concurrency = 1
+	b.schedule()
+	waiting := b.schedule()
+	b.exec(`update @notification_queue set last_error = 'as before' where id = $1`, waiting)
+	w := b.start(cfg)
+	c.next(t)
+	b.await(waiting, notifyq.StatusProcessing)
+	w.cancel()
+	job := b.await(waiting, notifyq.StatusPending)
+	require.Equal(t, "as before", job.LastError)
+	require.Zero(t, job.AttemptCount)
+	answerAll(t, answers, 1, nil)
+	require.NoError(t, w.drain())
 }
 
 func TestMisconfiguredProviderKeepsNoJobsFromOtherWorkers(t *testing.T) {

@@ -285,7 +285,7 @@ func (m *model) settle(r *rapid.T) {
 	for _, c := range claims {
 		m.texts++
 		text := fmt.Sprintf("text %d", m.texts)
-		kinds := []string{"sent", "failed", "dead", "overdue", "release"}
+		kinds := []string{"sent", "failed", "dead", "overdue", "release", "release with why"}
 		if !c.last {
 			kinds = append(kinds, "retry", "retry later")
 		}
@@ -305,8 +305,11 @@ func (m *model) settle(r *rapid.T) {
 		case "overdue":
 			batch.Ended = append(batch.Ended, store.Ended{ID: c.id, Token: c.token, Status: 3, Reason: notifyq.ReasonExpired})
 			follow = func(j *modelJob) { j.end(3, notifyq.ReasonExpired); j.Attempts-- }
+		case "release with why":
+			batch.Released = append(batch.Released, store.Released{ID: c.id, Token: c.token, Error: text})
+			follow = func(j *modelJob) { j.free(); j.Status, j.due, j.Error = 0, true, text; j.Attempts-- }
 		case "release":
-			batch.Released.Add(c.id, c.token)
+			batch.Released = append(batch.Released, store.Released{ID: c.id, Token: c.token})
 			follow = func(j *modelJob) { j.free(); j.Status, j.due = 0, true; j.Attempts-- }
 		default:
 			var delay time.Duration

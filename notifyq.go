@@ -131,7 +131,7 @@ type Job struct {
 	ExpiresAt      time.Time
 	AttemptCount   int // attempts started and not refunded, in this redrive generation
 	MaxAttempts    int
-	LastError      string
+	LastError      string // of the last attempt that failed, or was refunded for a misconfigured provider
 	Reason         string // one of the Reason constants, or what an operator gave
 	ProviderID     string // what the provider called it
 	LockedBy       string // the worker that holds it, for people

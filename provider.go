@@ -86,8 +86,8 @@ func RetryAfter(err error, d time.Duration) error { return classify(classTransie
 func Ambiguous(err error) error { return classify(classAmbiguous, 0, err) }
 
 // Misconfigured marks a fault of the provider's account or settings, not of the notification: wrong credentials, an
-// unverified sender, no credit. The provider is paused, with growing pauses, and no job's attempt is used up. A nil err
-// stays nil.
+// unverified sender, no credit. The provider is paused, with growing pauses, and no job's attempt is used up. The job
+// that met it goes back to wait with err as its LastError, since logs don't hold it. A nil err stays nil.
 func Misconfigured(err error) error { return classify(classMisconfigured, 0, err) }
 
 func classify(class deliveryClass, after time.Duration, err error) error {

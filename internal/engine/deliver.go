@@ -106,7 +106,8 @@ func (e *Engine) judge(j *Job, r Result) {
 	e.recorder.Add(o)
 }
 
-// misconfigured leaves the channel's provider alone for a while and hands back what waits for it.
+// misconfigured leaves the channel's provider alone for a while and hands back what waits for it. The error is kept with j
+// alone: it may name j's recipient.
 func (e *Engine) misconfigured(j *Job) {
 	waiting, d := e.board.misconfigured(j.lane, time.Now(), e.cfg.Random())
 	if d > 0 {

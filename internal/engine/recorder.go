@@ -97,7 +97,7 @@ func (r *recorder) record(ctx context.Context, batch []outcome) (writeback.Held,
 		case overdue:
 			b.Ended = append(b.Ended, store.Ended{ID: id, Token: token, Status: statusFailed, Reason: "expired"})
 		case released:
-			b.Released.Add(id, token)
+			b.Released = append(b.Released, store.Released{ID: id, Token: token, Error: o.result.Error})
 		}
 	}
 	ctx, cancel := r.e.call(ctx)

@@ -190,7 +190,7 @@ func (s *Store) Postpone(ctx context.Context, pool *pgxpool.Pool, claims Claims,
 	var held []uuid.UUID
 	err := pinned(ctx, pool, func(b *pgx.Batch) {
 		ids, tokens := claims.sorted()
-		b.Queue(s.sql.release, ids, tokens, micros(d)).Query(collectIDs(&held))
+		b.Queue(s.sql.release, ids, tokens, micros(d), make(textArray, len(ids))).Query(collectIDs(&held))
 	})
 	return held, err
 }

@@ -135,6 +135,7 @@ func (b *burst) requireFencedLookups(t *testing.T, jobs []Claimed, token uuid.UU
 		batch.Sent = append(batch.Sent, Sent{ID: j.ID, Token: token})
 		batch.Ended = append(batch.Ended, Ended{ID: j.ID, Token: token, Status: 4, Reason: "exhausted", Class: "transient"})
 		batch.Retried = append(batch.Retried, Retried{ID: j.ID, Token: token, Class: "transient"})
+		batch.Released = append(batch.Released, Released{ID: j.ID, Token: token, Error: "401"})
 		send = append(send, Deferral{ID: j.ID, Token: token, Due: time.Now().Add(time.Hour)})
 	}
 	ids, tokens := claims.sorted()
@@ -149,7 +150,7 @@ func (b *burst) requireFencedLookups(t *testing.T, jobs []Claimed, token uuid.UU
 		"sent":    {b.store.sql.sent, sentArgs(batch)},
 		"ended":   {b.store.sql.ended, endedArgs(batch)},
 		"retry":   {b.store.sql.retry, retryArgs(batch)},
-		"release": {b.store.sql.release, lease},
+		"release": {b.store.sql.release, releaseArgs(batch.Released)},
 		"defer":   {b.store.sql.deferred, deferArgs(send)},
 	} {
 		for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {

@@ -34,12 +34,19 @@ type Retried struct {
 	StartedAgo, Lasted time.Duration
 }
 
+// Released is a claim that is handed back with the attempt refunded, due now. Error is what its provider said, if that is
+// why; without, the last error stays.
+type Released struct {
+	ID, Token uuid.UUID
+	Error     string
+}
+
 // Batch is what one transaction records. Each id stands in it once.
 type Batch struct {
 	Sent     []Sent
 	Ended    []Ended
 	Retried  []Retried
-	Released Claims // handed back with the attempt refunded, due now
+	Released []Released
 	// Worker is kept with the attempts; Events writes an event with each outcome.
 	Worker string
 	Events bool
@@ -125,13 +132,15 @@ with back as (
 )
 select id from back`
 
+// The attempt is refunded and leaves no trace but, if the provider said why, its error.
 const releaseSQL = `
 update @notification_queue q
    set status = 0, next_attempt_at = statement_timestamp() + $3::bigint * interval '1 microsecond', attempt_count = q.attempt_count - 1,
+       last_error = coalesce(r.error, q.last_error),
        first_attempt_at = case when q.attempt_count = 1 and q.redrive_count = 0 then null else q.first_attempt_at end,
        claim_token = null, locked_by = null, locked_at = null, leased_until = null, started_at = null,
        updated_at = statement_timestamp()
-  from unnest($1::uuid[], $2::uuid[]) as r(id, token)
+  from unnest($1::uuid[], $2::uuid[], $4::text[]) as r(id, token, error)
  where q.id = any(array[r.id]) and q.claim_token = r.token
 returning q.id`
 
@@ -140,6 +149,7 @@ returning q.id`
 func (s *Store) Record(ctx context.Context, pool *pgxpool.Pool, batch *Batch) ([]uuid.UUID, error) {
 	slices.SortFunc(batch.Sent, func(a, b Sent) int { return bytes.Compare(a.ID[:], b.ID[:]) })
 	slices.SortFunc(batch.Ended, func(a, b Ended) int { return bytes.Compare(a.ID[:], b.ID[:]) })
+	slices.SortFunc(batch.Released, func(a, b Released) int { return bytes.Compare(a.ID[:], b.ID[:]) })
 	slices.SortFunc(batch.Retried, func(a, b Retried) int { return bytes.Compare(a.ID[:], b.ID[:]) })
 	done := make([]uuid.UUID, 0, batch.Len())
 	err := recording(ctx, pool, func(b *pgx.Batch) {
@@ -152,9 +162,8 @@ func (s *Store) Record(ctx context.Context, pool *pgxpool.Pool, batch *Batch) ([
 		if len(batch.Retried) > 0 {
 			b.Queue(s.sql.retry, retryArgs(batch)...).Query(collectIDs(&done))
 		}
-		if batch.Released.Len() > 0 {
-			ids, tokens := batch.Released.sorted()
-			b.Queue(s.sql.release, ids, tokens, micros(0)).Query(collectIDs(&done))
+		if len(batch.Released) > 0 {
+			b.Queue(s.sql.release, releaseArgs(batch.Released)...).Query(collectIDs(&done))
 		}
 	})
 	if err != nil {
@@ -164,7 +173,7 @@ func (s *Store) Record(ctx context.Context, pool *pgxpool.Pool, batch *Batch) ([
 }
 
 // Len is the number of jobs in the batch.
-func (b *Batch) Len() int { return len(b.Sent) + len(b.Ended) + len(b.Retried) + b.Released.Len() }
+func (b *Batch) Len() int { return len(b.Sent) + len(b.Ended) + len(b.Retried) + len(b.Released) }
 
 func sentArgs(batch *Batch) []any {
 	n := len(batch.Sent)
@@ -201,4 +210,13 @@ func retryArgs(batch *Batch) []any {
 		startedAgo[i], lasted[i] = micros(r.StartedAgo), micros(r.Lasted)
 	}
 	return []any{ids, tokens, delays, errs, classes, startedAgo, lasted, batch.Worker}
+}
+
+func releaseArgs(released []Released) []any {
+	n := len(released)
+	ids, tokens, errs := make(uuidArray, n), make(uuidArray, n), make(textArray, n)
+	for i, r := range released {
+		ids[i], tokens[i], errs[i] = pgUUID(r.ID), pgUUID(r.Token), optional(r.Error)
+	}
+	return []any{ids, tokens, micros(0), errs}
 }

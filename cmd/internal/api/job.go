@@ -18,7 +18,7 @@ type jobBody struct {
 	ExpiresAt      timestamp `json:"expiresAt" nullable:"true"`
 	AttemptCount   int       `json:"attemptCount" minimum:"0" doc:"Attempts since the last retry by hand"`
 	MaxAttempts    int       `json:"maxAttempts" minimum:"1"`
-	LastError      *string   `json:"lastError" doc:"Of the last attempt that failed"`
+	LastError      *string   `json:"lastError" doc:"Of the last attempt that failed, or was refunded for a misconfigured provider"`
 	Reason         *string   `json:"reason" doc:"Why it ended as it did, or what an operator gave"`
 	ProviderID     *string   `json:"providerId" doc:"What the provider calls it"`
 	SentAt         timestamp `json:"sentAt" nullable:"true"`
