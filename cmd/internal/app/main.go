@@ -111,9 +111,11 @@ func (p Process) run(ctx context.Context, dev bool) int {
 		return exitSettings
 	}
 	if dev {
+		redirectStray(NewLogger(p.Stderr, s.LogLevel))
 		return p.ended(p.Dev(ctx, Development{s, p.Stdout, p.Stderr}))
 	}
 	log := NewLogger(p.Stdout, s.LogLevel)
+	redirectStray(log)
 	for _, warning := range s.Warnings {
 		log.WarnContext(ctx, "settings.unknown", "warning", warning)
 	}
