@@ -4,6 +4,8 @@ import (
 	"context"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/notifyq/notifyq/internal/devdb"
 )
 
@@ -76,5 +78,36 @@ func (s *Server) Restart(t testing.TB) {
 	t.Helper()
 	if err := s.server.Restart(t.Context()); err != nil {
 		t.Fatalf("restart the server: %v", err)
+	}
+}
+
+// Demote makes the server a hot standby, as a former primary is after a failover: it answers reads, and refuses writes.
+func (s *Server) Demote(t testing.TB) {
+	t.Helper()
+	s.exec(t, `do $$ begin execute format('copy (select) to %L', current_setting('data_directory') || '/standby.signal'); end $$`)
+	s.Restart(t)
+}
+
+// Promote lets a standby write again. Connections stay open.
+func (s *Server) Promote(t testing.TB) {
+	t.Helper()
+	s.exec(t, `select pg_promote()`)
+}
+
+func (s *Server) exec(t testing.TB, sql string) {
+	t.Helper()
+	err := func() error {
+		conn, err := pgx.Connect(t.Context(), s.URL())
+		if err != nil {
+			return err
+		}
+		_, err = conn.Exec(t.Context(), sql)
+		if closed := conn.Close(t.Context()); err == nil {
+			err = closed
+		}
+		return err
+	}()
+	if err != nil {
+		t.Fatalf("dbtest: %s: %v", sql, err)
 	}
 }

@@ -74,15 +74,14 @@ func pipeline(ctx context.Context, pool *pgxpool.Pool, fill func(b *pgx.Batch)) 
 }
 
 // leave brings a connection out of a failed transaction, or drops it if the server can't write: a primary that became a
-// standby keeps its connections open, and a pool would hand them out for ever. It refuses writes with 25006, and to begin
-// a transaction that may write with 0A000.
+// standby keeps its connections open, and a pool would hand them out for ever.
 func leave(ctx context.Context, conn *pgx.Conn, cause error) {
 	if conn.IsClosed() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	if code := Code(cause); code == "25006" || code == "0A000" {
+	if IsReadOnly(cause) {
 		_ = conn.Close(ctx)
 		return
 	}
@@ -119,6 +118,14 @@ func Code(err error) string {
 		return pg.Code
 	}
 	return ""
+}
+
+// IsReadOnly tells an error of a server that can't write, such as a standby: it refuses writes with 25006, and to begin a
+// transaction that may write, which is how nearly all begin here, with 0A000. That is also the code of a prepared statement
+// whose result a migration has changed, after which a new connection helps too.
+func IsReadOnly(err error) bool {
+	code := Code(err)
+	return code == "25006" || code == "0A000"
 }
 
 // IsDataError tells an error that the values of one row caused (class 22 or 23): repeating the statement as it is can't
