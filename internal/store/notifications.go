@@ -58,7 +58,7 @@ const insertSQL = `
 with clock as materialized (
     select t.now, lpad(to_hex(t.us / 1000), 12, '0') || to_hex(28672 + (t.us % 1000) * 4096 / 1000) as prefix
       from (select statement_timestamp() as now, (extract(epoch from statement_timestamp()) * 1000000)::bigint as us) t
-), item as materialized (
+), item as not materialized (
     select (c.prefix || i.tail)::uuid as id, c.now, i.*, coalesce(i.send_at, c.now + i.delay_us * interval '1 microsecond') as scheduled_at
       from unnest($1::text[], $2::text[], $3::text[], $4::bytea[], $5::text[], $6::text[], $7::text[], $8::text[],
                   $9::smallint[], $10::smallint[], $11::smallint[], $12::timestamptz[], $13::bigint[], $14::timestamptz[],
