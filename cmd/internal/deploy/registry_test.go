@@ -36,7 +36,7 @@ func (source) Stats(context.Context) (notifyq.Stats, error) {
 func scraped(t *testing.T) registry {
 	t.Helper()
 	m, err := metrics.New(metrics.Config{
-		Source: source{}, Pool: dbtest.New(t).Pool, Routes: []string{"/notifications", "/livez"}, Version: "v0",
+		Source: source{}, Pool: dbtest.New(t).Pool, Routes: []string{"/notifications", "/livez"}, Binary: "notifyq-api", Version: "v0",
 		Worker: func() (notifyq.WorkerStats, bool) {
 			return notifyq.WorkerStats{PolledAt: time.Now(), Relay: notifyq.RelayStats{PolledAt: time.Now()}}, true
 		},
@@ -86,67 +86,4 @@ func parsed(text string) registry {
 		}
 	}
 	return found
-}
-
-// ofPrometheus are labels that a scrape adds, and metrics that it makes.
-var (
-	labelsOfPrometheus  = []string{"job", "instance", "namespace"}
-	metricsOfPrometheus = []string{"up"}
-)
-
-var (
-	metricPattern   = regexp.MustCompile(`\b(?:notifyq|process|go)_[a-z_]+\b`)
-	selectorPattern = regexp.MustCompile(`\b((?:notifyq|process|go)_[a-z_]+)\{([^}]*)\}`)
-	matcherPattern  = regexp.MustCompile(`([a-z_]+)(=~|!~|!=|=)"([^"]*)"`)
-	groupPattern    = regexp.MustCompile(`\b(?:by|on) \(([a-z_, ]*)\)`)
-)
-
-// check finds metrics, labels and values in an expression that nothing exports.
-func (r registry) check(t *testing.T, where, expr string) (used []string) {
-	t.Helper()
-	used = metricPattern.FindAllString(expr, -1)
-	for _, name := range metricsOfPrometheus {
-		if regexp.MustCompile(`\b` + name + `\b`).MatchString(expr) {
-			used = append(used, name)
-		}
-	}
-	require.NotEmpty(t, used, "%s: %s", where, expr)
-	for _, name := range used {
-		require.True(t, r[name] != nil || slices.Contains(metricsOfPrometheus, name), "%s: there is no metric %s", where, name)
-	}
-	for _, selector := range selectorPattern.FindAllStringSubmatch(expr, -1) {
-		for _, m := range matcherPattern.FindAllStringSubmatch(selector[2], -1) {
-			r.checkMatcher(t, where, selector[1], m[1], m[2], m[3])
-		}
-	}
-	for _, group := range groupPattern.FindAllStringSubmatch(expr, -1) {
-		for label := range strings.SplitSeq(group[1], ",") {
-			label = strings.TrimSpace(label)
-			known := slices.Contains(labelsOfPrometheus, label) ||
-				slices.ContainsFunc(used, func(name string) bool { return r[name][label] != nil })
-			require.True(t, known, "%s: none of %v has a label %s", where, used, label)
-		}
-	}
-	return used
-}
-
-// openLabels have values that depend on what is asked.
-var openLabels = []string{"route", "code", "method"}
-
-func (r registry) checkMatcher(t *testing.T, where, metric, label, operator, value string) {
-	t.Helper()
-	if slices.Contains(labelsOfPrometheus, label) {
-		return
-	}
-	require.Contains(t, r[metric], label, "%s: %s has no such label", where, metric)
-	if slices.Contains(openLabels, label) {
-		return
-	}
-	wanted := []string{value}
-	if operator == "=~" || operator == "!~" {
-		wanted = strings.Split(value, "|")
-	}
-	for _, v := range wanted {
-		require.Contains(t, r[metric][label], v, "%s: %s has no such %s", where, metric, label)
-	}
 }

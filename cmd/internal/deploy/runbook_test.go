@@ -6,6 +6,7 @@ import (
 	"go/token"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -67,6 +68,34 @@ func TestRunbookStatementsRun(t *testing.T) {
 		}
 	}
 	require.Greater(t, statements, 15)
+}
+
+// Whoever may list processes sees arguments. The key must not be one.
+func TestRunbookKeepsTheKeyOutOfArguments(t *testing.T) {
+	t.Parallel()
+	var function string
+	for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(read(t, "docs/runbook.md"), -1) {
+		if strings.Contains(block[1], "api() {") {
+			function = block[1]
+		}
+	}
+	require.NotEmpty(t, function)
+	folder := t.TempDir()
+	// It stands in for curl, and takes down what it is given.
+	curl := "#!/bin/sh\nprintf '%s\\n' \"$@\" >'" + folder + "/arguments'\ncat >'" + folder + "/input'\n"
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "curl"), []byte(curl), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "key"), []byte("canary-key\n"), 0o600))
+	run := exec.CommandContext(t.Context(), "sh", "-c", function+"\napi http://HOST:3000/x -d '{}'")
+	run.Env = []string{"PATH=" + folder + ":" + os.Getenv("PATH"), "NOTIFYQ_KEY_FILE=" + folder + "/key", "NOTIFYQ_KEY=canary-key"}
+	out, err := run.CombinedOutput()
+	require.NoError(t, err, string(out))
+	arguments, err := os.ReadFile(filepath.Join(folder, "arguments"))
+	require.NoError(t, err)
+	require.NotContains(t, string(arguments), "canary")
+	require.Contains(t, string(arguments), "http://HOST:3000/x\n-d\n{}\n")
+	input, err := os.ReadFile(filepath.Join(folder, "input"))
+	require.NoError(t, err)
+	require.Equal(t, "header = \"Authorization: Bearer canary-key\"\n", string(input))
 }
 
 var eventPattern = regexp.MustCompile(`^[a-z]+\.[a-z_]+$`)

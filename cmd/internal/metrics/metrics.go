@@ -41,8 +41,8 @@ type Config struct {
 	Worker func() (notifyq.WorkerStats, bool)
 	// Routes are the patterns of http.ServeMux by which requests are counted. Others count as "other".
 	Routes []string
-	// Version is that of the binary.
-	Version string
+	// Binary is which one this is, by which alerts tell an API from a worker, and Version is the one that it has.
+	Binary, Version string
 	// Logger hears of samples that fail. Nil is silent.
 	Logger *slog.Logger
 }
@@ -68,7 +68,7 @@ func New(cfg Config) (*Metrics, error) {
 	}
 	all := []prometheus.Collector{
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		buildInfo(cfg.Version), newQueueCollector(m.sampler),
+		buildInfo(cfg.Binary, cfg.Version), newQueueCollector(m.sampler),
 	}
 	if len(cfg.Routes) > 0 {
 		all = append(all, m.http.total, m.http.duration)

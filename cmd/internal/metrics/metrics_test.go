@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"regexp"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -127,7 +128,7 @@ func TestNamesAreByConvention(t *testing.T) {
 
 func TestPrometheusTextHasTheSample(t *testing.T) {
 	t.Parallel()
-	m := newMetrics(t, Config{Source: &source{stats: sampleStats()}, Version: "v1.2.3"})
+	m := newMetrics(t, Config{Source: &source{stats: sampleStats()}, Binary: "notifyq-api", Version: "v1.2.3"})
 	body := get(m, "").Body.String()
 	require.NotContains(t, body, "notifyq_jobs", "nothing is known yet")
 	require.Contains(t, body, "notifyq_sample_failures_total 0")
@@ -143,7 +144,7 @@ func TestPrometheusTextHasTheSample(t *testing.T) {
 		`notifyq_outbox_oldest_pending_seconds 11`, `notifyq_outbox_oldest_due_seconds 12`,
 		`notifyq_outbox_failing_events{at_least="1"} 13`, `notifyq_outbox_failing_events{at_least="3"} 14`,
 		`notifyq_outbox_failing_events{at_least="10"} 15`, `notifyq_outbox_disabled_endpoints 16`, `notifyq_stats_estimated 0`,
-		`version="v1.2.3"} 1`,
+		`notifyq_build_info{binary="notifyq-api",goversion="` + runtime.Version() + `",version="v1.2.3"} 1`,
 	} {
 		require.Contains(t, answer.Body.String(), line+"\n")
 	}

@@ -29,10 +29,10 @@ func counter(d *prometheus.Desc, v float64, labels ...string) prometheus.Metric 
 	return prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, labels...)
 }
 
-func buildInfo(version string) prometheus.Collector {
+func buildInfo(binary, version string) prometheus.Collector {
 	g := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "notifyq_build_info", Help: "What runs here. Always 1.",
-		ConstLabels: prometheus.Labels{"version": version, "goversion": runtime.Version()},
+		ConstLabels: prometheus.Labels{"binary": binary, "version": version, "goversion": runtime.Version()},
 	})
 	g.Set(1)
 	return g
