@@ -74,7 +74,7 @@ func (n *Node) assemble() (err error) {
 	checks := health.Config{
 		Database: n.pool, Schema: s.DatabaseSchema, Logger: n.log, MigrateCommand: n.cfg.Name + " migrate up",
 	}
-	shown := metrics.Config{Source: n.client, Pool: n.pool, Version: Version(), Logger: n.log, Routes: routes(n.cfg.API)}
+	shown := metrics.Config{Source: n.client, Pool: n.pool, Binary: n.cfg.Name, Version: Version(), Logger: n.log, Routes: routes(n.cfg.API)}
 	if n.cfg.Worker {
 		if n.worker, err = newWorker(s, n.pool, n.client, n.log); err != nil {
 			return err
@@ -130,21 +130,16 @@ func routes(withAPI bool) []string {
 	return patterns
 }
 
-// Handler is what Run serves.
-func (n *Node) Handler() http.Handler { return n.handler }
-
-// Client is the node's, for a process that schedules by itself.
-func (n *Node) Client() *notifyq.Client { return n.client }
-
 // Listen opens the port of the settings.
 func (n *Node) Listen(ctx context.Context) (net.Listener, error) {
 	s := n.cfg.Settings
 	return httpserver.Listen(ctx, net.JoinHostPort(s.Host, strconv.Itoa(s.Port)))
 }
 
-// Run works until ctx ends, and then ends in good order: /readyz is a 503 at once, the worker drains while probes are still
-// answered, and requests that run are answered. It returns nil after that, notifyq.ErrDrainTimeout or httpserver.ErrGrace if
-// something had to be cut off, and otherwise why it could not go on. It closes ln and the pool.
+// Run works until ctx ends, and then ends in good order. A worker drains while probes are still answered, /readyz with a 503;
+// then, and without a worker at once, the port is closed and requests that run are answered. It returns nil after that,
+// notifyq.ErrDrainTimeout or, of an API, httpserver.ErrGrace if something had to be cut off, and otherwise why it could not go
+// on. It closes ln and the pool.
 func (n *Node) Run(ctx context.Context, ln net.Listener) error {
 	defer n.Close()
 	n.log.InfoContext(ctx, "process.started", "name", n.cfg.Name, "version", Version(), "address", ln.Addr().String(),
@@ -164,7 +159,7 @@ func (n *Node) Run(ctx context.Context, ln net.Listener) error {
 	beside.Go(func() { n.health.Watch(serve) })
 	var served error
 	beside.Go(func() {
-		served = httpserver.Run(serve, n.handler, httpserver.Config{Listener: ln, Logger: n.log, Grace: n.grace()})
+		served = n.serve(serve, ln)
 		stopWork()
 	})
 	worked := n.work(work)
@@ -185,11 +180,20 @@ func (n *Node) work(ctx context.Context) error {
 	return nil
 }
 
-func (n *Node) grace() time.Duration {
-	if n.cfg.API {
-		return httpserver.DefaultGrace
+// serve answers until ctx ends.
+func (n *Node) serve(ctx context.Context, ln net.Listener) error {
+	cfg := httpserver.Config{Listener: ln, Logger: n.log, Grace: httpserver.DefaultGrace}
+	if !n.cfg.API {
+		cfg.Grace = probeGrace
 	}
-	return probeGrace
+	err := httpserver.Run(ctx, n.handler, cfg)
+	if errors.Is(err, httpserver.ErrGrace) && !n.cfg.API {
+		// A scrape that was cut off, or a connection that never said anything, which the server takes for a request for
+		// its first five seconds. The work was done, and the exit code tells of that.
+		n.log.InfoContext(ctx, "process.probes_cut_off", "name", n.cfg.Name)
+		return nil
+	}
+	return err
 }
 
 // Close gives the connections back. Run does it by itself.
