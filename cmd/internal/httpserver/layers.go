@@ -34,14 +34,14 @@ func withSecurityHeaders(next http.Handler) http.Handler {
 // panicked with can hold anything, so only its type is logged, and where it was.
 func withRecovery(logger *slog.Logger, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		answered := &answer{ResponseWriter: w}
+		answered := &Recorder{ResponseWriter: w}
 		defer answerPanic(logger, answered, r)
 		next.ServeHTTP(answered, r)
 	})
 }
 
 // answerPanic is deferred.
-func answerPanic(logger *slog.Logger, w *answer, r *http.Request) {
+func answerPanic(logger *slog.Logger, w *Recorder, r *http.Request) {
 	reason := recover()
 	if reason == nil {
 		return
@@ -51,7 +51,7 @@ func answerPanic(logger *slog.Logger, w *answer, r *http.Request) {
 	}
 	logger.ErrorContext(r.Context(), "http.panic", "requestId", RequestID(r.Context()),
 		"type", fmt.Sprintf("%T", reason), "stack", string(debug.Stack()))
-	if w.status != 0 {
+	if w.Status != 0 {
 		panic(http.ErrAbortHandler)
 	}
 	w.Header().Del("Content-Encoding")

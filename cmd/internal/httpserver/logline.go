@@ -38,7 +38,7 @@ func Explain(ctx context.Context, cause string) {
 // logged when it happens.
 func withLogLine(logger *slog.Logger, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		l := line{logger: logger, begun: time.Now(), answered: answer{ResponseWriter: w}}
+		l := line{logger: logger, begun: time.Now(), answered: Recorder{ResponseWriter: w}}
 		defer l.write(r)
 		next.ServeHTTP(&l.answered, r.WithContext(context.WithValue(r.Context(), entryKey{}, &l.entry)))
 		l.returned = true
@@ -50,7 +50,7 @@ type line struct {
 	entry
 	logger   *slog.Logger
 	begun    time.Time
-	answered answer
+	answered Recorder
 	returned bool // the handler did, and did not panic
 }
 
@@ -58,10 +58,10 @@ func (l *line) status() int {
 	switch {
 	case !l.returned:
 		return http.StatusInternalServerError // cut off, whatever was begun
-	case l.answered.status == 0:
+	case l.answered.Status == 0:
 		return http.StatusOK
 	default:
-		return l.answered.status
+		return l.answered.Status
 	}
 }
 
@@ -147,26 +147,3 @@ func isWord(segment string) bool {
 	}
 	return true
 }
-
-// answer remembers the status that was sent; 0 is none yet.
-type answer struct {
-	http.ResponseWriter
-	status int
-}
-
-func (a *answer) WriteHeader(status int) {
-	if a.status == 0 && status >= http.StatusOK { // an informational one is not the answer
-		a.status = status
-	}
-	a.ResponseWriter.WriteHeader(status)
-}
-
-func (a *answer) Write(b []byte) (int, error) {
-	if a.status == 0 {
-		a.status = http.StatusOK
-	}
-	return a.ResponseWriter.Write(b)
-}
-
-// Unwrap is for http.ResponseController.
-func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }

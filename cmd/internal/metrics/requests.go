@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/notifyq/notifyq/cmd/internal/httpserver"
 )
 
 // other is the label of a route or a method that is not known.
@@ -40,13 +42,13 @@ func newRequests(routes []string) *requests {
 func (m *Metrics) Count(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		begun := time.Now()
-		answered := &status{ResponseWriter: w}
+		answered := &httpserver.Recorder{ResponseWriter: w}
 		returned := false
 		defer func() {
-			if !returned && answered.code == 0 {
-				answered.code = http.StatusInternalServerError // a panic
+			if !returned && answered.Status == 0 {
+				answered.Status = http.StatusInternalServerError // a panic
 			}
-			m.http.count(r, answered.code, time.Since(begun))
+			m.http.count(r, answered.Status, time.Since(begun))
 		}()
 		next.ServeHTTP(answered, r)
 		returned = true
@@ -68,19 +70,3 @@ func (q *requests) count(r *http.Request, code int, took time.Duration) {
 	q.total.WithLabelValues(method, route, strconv.Itoa(code)).Inc()
 	q.duration.WithLabelValues(method, route).Observe(took.Seconds())
 }
-
-// status remembers what was answered; 0 is nothing yet.
-type status struct {
-	http.ResponseWriter
-	code int
-}
-
-func (s *status) WriteHeader(code int) {
-	if s.code == 0 && code >= http.StatusOK { // an informational one is not the answer
-		s.code = code
-	}
-	s.ResponseWriter.WriteHeader(code)
-}
-
-// Unwrap is for http.ResponseController.
-func (s *status) Unwrap() http.ResponseWriter { return s.ResponseWriter }
