@@ -105,7 +105,7 @@ func TestAlertsAreRaised(t *testing.T) {
 		want    []string
 	}{
 		"a namespace has an API alone, the other a worker": {"NotifyqNoWorker", history{apiOfA, workerOfB, pollsOfB}, []string{"a"}},
-		"all have workers": {"NotifyqNoWorker", history{workerOfB, pollsOfB}, nil},
+		"all have workers":               {"NotifyqNoWorker", history{workerOfB, pollsOfB}, nil},
 		"a worker that has never polled": {"NotifyqNoWorker", history{workerOfA}, []string{"a"}},
 		"all of a namespace is gone since an hour": {
 			"NotifyqNoWorker",
@@ -117,7 +117,7 @@ func TestAlertsAreRaised(t *testing.T) {
 			"NotifyqNoAPI", history{`notifyq_build_info{namespace="a",binary="notifyq-api"} 1x120 _x120`, workerOfA}, []string{"a"},
 		},
 		"an API without requests": {"NotifyqNoAPI", history{apiOfA, workerOfA}, nil},
-		"never an API": {"NotifyqNoAPI", history{workerOfA}, nil},
+		"never an API":            {"NotifyqNoAPI", history{workerOfA}, nil},
 		"one bad address in a quiet night": {
 			"NotifyqGivingUp",
 			history{`notifyq_worker_outcomes_total{outcome="failed",namespace="a"} 0x215 1x25`, noneDead},
@@ -131,7 +131,8 @@ func TestAlertsAreRaised(t *testing.T) {
 		"outcomes can't be written since ten minutes": {"NotifyqOutcomesNotWritten", history{written, unwritten}, []string{"a"}},
 		"outcomes wait while others are written": {
 			"NotifyqOutcomesNotWritten",
-			history{`notifyq_worker_outcomes_total{outcome="sent",namespace="a",job="j",instance="a:2"} 0+10x240`, unwritten}, nil,
+			history{`notifyq_worker_outcomes_total{outcome="sent",namespace="a",job="j",instance="a:2"} 0+10x240`, unwritten},
+			nil,
 		},
 		"refused events stay": {"NotifyqEventsParked", history{`notifyq_outbox_events{state="parked",namespace="a"} 3x240`}, nil},
 		"events are given up": {

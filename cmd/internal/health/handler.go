@@ -3,15 +3,12 @@ package health
 import (
 	"encoding/json"
 	"net/http"
+
+	"github.com/notifyq/notifyq/cmd/internal/httpserver"
 )
 
-// ServeHTTP serves /livez, /readyz and /health to GET and HEAD.
+// ServeHTTP serves /livez, /readyz and /health. It is for the routes of GET.
 func (c *Checker) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		w.Header().Set("Allow", "GET, HEAD")
-		write(w, http.StatusMethodNotAllowed, map[string]string{"status": "method not allowed"})
-		return
-	}
 	switch r.URL.Path {
 	case "/livez":
 		write(w, http.StatusOK, map[string]string{"status": "ok"})
@@ -20,7 +17,7 @@ func (c *Checker) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "/health":
 		c.health(w, r)
 	default:
-		write(w, http.StatusNotFound, map[string]string{"status": "not found"})
+		httpserver.NotFound(w, r)
 	}
 }
 

@@ -38,16 +38,12 @@ type webhookCounts struct {
 func (m *Metrics) serveJSON(w http.ResponseWriter, r *http.Request) {
 	last := m.sampler.fresh(r.Context())
 	if last == nil {
-		w.Header().Set("Retry-After", "1")
-		writeJSON(w, "application/problem+json", http.StatusServiceUnavailable, map[string]any{
-			"title": http.StatusText(http.StatusServiceUnavailable), "status": http.StatusServiceUnavailable,
-			"code": "unavailable", "detail": "The database has not answered yet.",
-		})
+		unavailable(w, r, "The database has not answered yet.")
 		return
 	}
 	jobs := last.stats.Jobs
 	w.Header().Set("Age", strconv.Itoa(int(time.Since(last.at).Seconds())))
-	writeJSON(w, "application/json", http.StatusOK, overview{
+	text, _ := json.Marshal(overview{ // numbers and booleans
 		Jobs: jobCounts{
 			Pending: jobs[notifyq.StatusPending], Processing: jobs[notifyq.StatusProcessing], Sent: jobs[notifyq.StatusSent],
 			Failed: jobs[notifyq.StatusFailed], DeadLettered: jobs[notifyq.StatusDeadLettered],
@@ -59,13 +55,8 @@ func (m *Metrics) serveJSON(w http.ResponseWriter, r *http.Request) {
 		},
 		Estimated: last.stats.Estimated || last.stats.Outbox.Estimated,
 	})
-}
-
-func writeJSON(w http.ResponseWriter, contentType string, code int, body any) {
-	text, _ := json.Marshal(body) // numbers, strings and booleans
-	w.Header().Set("Content-Type", contentType)
+	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
-	w.WriteHeader(code)
 	_, _ = w.Write(append(text, '\n'))
 }
 

@@ -14,12 +14,15 @@ const (
 	sampleTimeout = 10 * time.Second
 	minPause      = time.Second
 	maxPause      = 30 * time.Second
-	// pauseFactor keeps sampling below a twentieth of the time.
+	// pauseFactor keeps sampling below a twentieth of the time, up to samples for which maxPause is shorter.
 	pauseFactor = 20
-	// cheap is what a sample may have taken that is repeated for somebody who reads the JSON.
-	cheap = 250 * time.Millisecond
-	// patience is how long such a reader waits for it.
+	// minRest and restFactor are what is left of the pause where somebody waits: anybody may ask, as often as they like.
+	minRest    = 50 * time.Millisecond
+	restFactor = 4
+	// patience is how long somebody who reads the JSON waits for a new sample.
 	patience = 500 * time.Millisecond
+	// cheap is what a sample may have taken for that to be worth it: rest and sample are over within the patience.
+	cheap = patience / (restFactor + 1)
 )
 
 // sample is what was last known. It is never changed.
@@ -48,17 +51,36 @@ func newSampler(source Source, logger *slog.Logger) *sampler {
 
 func (s *sampler) run(ctx context.Context) {
 	for ctx.Err() == nil {
-		pause := time.NewTimer(s.take(ctx))
-		select {
-		case <-ctx.Done():
-		case <-pause.C:
-		case <-s.kick:
-		}
-		pause.Stop()
+		s.pause(ctx, s.take(ctx))
 	}
 }
 
-// take makes one try and returns the pause after it.
+// pause waits after a try that took so long. Whoever reads the JSON shortens it, and not below the rest: otherwise a client
+// in a loop would keep a connection busy for all of the time.
+func (s *sampler) pause(ctx context.Context, took time.Duration) {
+	rest := time.NewTimer(restAfter(took))
+	defer rest.Stop()
+	select {
+	case <-ctx.Done():
+		return
+	case <-rest.C:
+	}
+	remaining := time.NewTimer(pauseAfter(took) - restAfter(took))
+	defer remaining.Stop()
+	select {
+	case <-ctx.Done():
+	case <-remaining.C:
+	case <-s.kick:
+	}
+}
+
+func pauseAfter(took time.Duration) time.Duration {
+	return min(max(pauseFactor*took, minPause), maxPause)
+}
+
+func restAfter(took time.Duration) time.Duration { return min(max(restFactor*took, minRest), maxPause) }
+
+// take makes one try and returns how long it took.
 func (s *sampler) take(ctx context.Context) time.Duration {
 	s.mu.Lock()
 	done := s.next
@@ -72,7 +94,7 @@ func (s *sampler) take(ctx context.Context) time.Duration {
 	cancel()
 	took := time.Since(begun)
 	if ctx.Err() != nil {
-		return 0
+		return took
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,11 +104,11 @@ func (s *sampler) take(ctx context.Context) time.Duration {
 	default:
 		s.failures++
 		if !s.failing { // once for each time that it begins to fail
-			s.logger.WarnContext(ctx, "metrics.sample_failed", "error", err.Error())
+			s.logger.WarnContext(ctx, "metrics.sample_failed", "error", err)
 		}
 	}
 	s.failing = err != nil
-	return min(max(pauseFactor*took, minPause), maxPause)
+	return took
 }
 
 // current is the last sample, or nil before the first.
