@@ -41,6 +41,7 @@ type Receiver struct {
 	pool   *pgxpool.Pool
 	keys   []signature.Key
 	logger *slog.Logger
+	refuse func(w http.ResponseWriter, r *http.Request, status int, detail string)
 	sql    statements
 }
 
@@ -50,6 +51,8 @@ type ReceiverConfig struct {
 	// Secrets are those of the sender, one of which must have signed a request. With none everything is taken.
 	Secrets []string
 	Logger  *slog.Logger // nil is silent
+	// Refuse writes a refusal in the form of the server that the receiver is part of. Nil: by RFC 9457.
+	Refuse func(w http.ResponseWriter, r *http.Request, status int, detail string)
 }
 
 // ReceiverStats counts since the table was made.
@@ -63,7 +66,10 @@ func NewReceiver(pool *pgxpool.Pool, cfg ReceiverConfig) (*Receiver, error) {
 	if !schema.ValidName(cfg.Schema) {
 		return nil, &schema.Error{Problem: schema.NameInvalid, Schema: cfg.Schema}
 	}
-	r := &Receiver{pool: pool, logger: cfg.Logger, sql: render(cfg.Schema)}
+	r := &Receiver{pool: pool, logger: cfg.Logger, refuse: cfg.Refuse, sql: render(cfg.Schema)}
+	if r.refuse == nil {
+		r.refuse = writeProblem
+	}
 	if r.logger == nil {
 		r.logger = slog.New(slog.DiscardHandler)
 	}
@@ -127,14 +133,14 @@ func (r *Receiver) Stats(ctx context.Context) (stats ReceiverStats, err error) {
 func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	id, refused := r.accept(w, req)
 	if refused != nil {
-		refused.write(w)
+		r.refuse(w, req, refused.status, refused.detail)
 		return
 	}
 	redeliveries, err := r.record(req.Context(), id)
 	if err != nil {
 		r.logger.WarnContext(req.Context(), "demo.unavailable", "eventId", id, "error", store.Describe(err))
 		w.Header().Set("Retry-After", retryAfter)
-		(&problem{http.StatusServiceUnavailable, "the event can't be stored now"}).write(w)
+		r.refuse(w, req, http.StatusServiceUnavailable, "the event can't be stored now")
 		return
 	}
 	r.logger.InfoContext(req.Context(), "demo.received", "eventId", id, "redeliveries", redeliveries)
@@ -205,15 +211,15 @@ func (r *Receiver) record(ctx context.Context, id uuid.UUID) (redeliveries int64
 	return redeliveries, err
 }
 
-// problem is a refusal, by RFC 9457. It repeats nothing of the request.
+// problem is a refusal. It repeats nothing of the request.
 type problem struct {
 	status int
 	detail string
 }
 
-func (p *problem) write(w http.ResponseWriter) {
-	writeJSON(w, "application/problem+json", p.status, map[string]any{
-		"title": http.StatusText(p.status), "status": p.status, "detail": p.detail,
+func writeProblem(w http.ResponseWriter, _ *http.Request, status int, detail string) {
+	writeJSON(w, "application/problem+json", status, map[string]any{
+		"title": http.StatusText(status), "status": status, "detail": detail,
 	})
 }
 

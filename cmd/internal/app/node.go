@@ -74,7 +74,11 @@ func (n *Node) assemble() (err error) {
 	checks := health.Config{
 		Database: n.pool, Schema: s.DatabaseSchema, Logger: n.log, MigrateCommand: n.cfg.Name + " migrate up",
 	}
-	shown := metrics.Config{Source: n.client, Pool: n.pool, Binary: n.cfg.Name, Version: Version(), Logger: n.log, Routes: routes(n.cfg.API)}
+	patterns, err := n.patterns()
+	if err != nil {
+		return err
+	}
+	shown := metrics.Config{Source: n.client, Pool: n.pool, Binary: n.cfg.Name, Version: Version(), Logger: n.log, Routes: patterns}
 	if n.cfg.Worker {
 		if n.worker, err = newWorker(s, n.pool, n.client, n.log); err != nil {
 			return err
@@ -97,7 +101,7 @@ func (n *Node) assemble() (err error) {
 func (n *Node) routes() (http.Handler, error) {
 	if !n.cfg.API {
 		mux := http.NewServeMux()
-		for _, path := range []string{"/health", "/livez", "/readyz"} {
+		for _, path := range probes() {
 			mux.Handle("GET "+path, n.health)
 		}
 		mux.Handle("GET /metrics", n.metrics)
@@ -117,17 +121,15 @@ func (n *Node) routes() (http.Handler, error) {
 	return api.New(cfg)
 }
 
-// routes are the patterns by which requests are counted.
-func routes(withAPI bool) []string {
-	patterns := []string{"/health", "/livez", "/readyz", "/metrics"}
-	if withAPI {
-		patterns = append(
-			patterns, "/notifications", "/notifications/batch", "/notifications/retry", "/notifications/{id}",
-			"/notifications/{id}/attempts", "/notifications/{id}/retry", "/channels/{channel}/pause", "/channels/{channel}/resume",
-			"/webhook-endpoints", "/webhook-endpoints/{name}/enable", "/webhooks/mock", "/openapi.json", "/docs", "/docs/",
-		)
+// probes are the paths that health answers.
+func probes() []string { return []string{"/health", "/livez", "/readyz"} }
+
+// patterns are those by which requests are counted.
+func (n *Node) patterns() ([]string, error) {
+	if n.cfg.API {
+		return api.Patterns()
 	}
-	return patterns
+	return append(probes(), "/metrics"), nil
 }
 
 // Listen opens the port of the settings.

@@ -105,7 +105,7 @@ func (w *worker) run(ctx context.Context, migrateCommand string) error {
 		if ctx.Err() != nil || !errors.Is(err, notifyq.ErrSchema) {
 			return err
 		}
-		w.log.ErrorContext(ctx, "worker.schema_unfit", "error", err.Error(), "run", migrateCommand,
+		w.log.ErrorContext(ctx, "worker.schema_unfit", "error", err, "run", migrateCommand,
 			"retryInMs", schemaPause.Milliseconds())
 		select {
 		case <-ctx.Done():
