@@ -2,7 +2,6 @@ package app
 
 import (
 	"bytes"
-	"context"
 	"regexp"
 	"strings"
 	"sync"
@@ -102,45 +101,6 @@ func TestEverySettingIsInTheHelpOnceAndWithItsDefault(t *testing.T) {
 	}
 }
 
-// Every form in which a password comes, right and wrong, and every command that connects.
-func TestNoFormOfDatabaseURLIsEverPrinted(t *testing.T) {
-	t.Parallel()
-	server := strings.Replace(dbtest.NewDatabase(t), "postgres://", "", 1)
-	_, place, _ := strings.Cut(server, "@")
-	hostPort, _, _ := strings.Cut(place, "/")
-	host, port, _ := strings.Cut(hostPort, ":")
-	for _, url := range []string{
-		"postgres://nobody:canary@" + hostPort + "/nowhere",
-		"postgresql://nobody:canary%40canary@127.0.0.1:1/nowhere",
-		"postgres://127.0.0.1:1/nowhere?user=nobody&password=canary",
-		"postgres://nobody:canary@127.0.0.1:1,127.0.0.1:2/nowhere",
-		"host=127.0.0.1 port=1 user=nobody password=canary dbname=nowhere",
-		"host=" + host + " port=" + port + " user=nobody password='canary canary' dbname=nowhere",
-		"host=127.0.0.1 port=1 password=canary sslmode=canary",
-		"host=127.0.0.1 port=1 password='canary",
-		"postgres://nobody:can ary@canary:1/nowhere",
-		"postgres://nobody:canary%zz@127.0.0.1:1/nowhere",
-		"postgres://nobody:canary@127.0.0.1:canary/nowhere",
-		"postgres://nobody:canary#canary@127.0.0.1:1/nowhere",
-		"postgres://nobody:canary@127.0.0.1:1/nowhere?sslmode=canary",
-		"postgres://nobody:canary@127.0.0.1:1/nowhere?sslrootcert=/canary",
-		"postgres://nobody:canary@127.0.0.1:1/nowhere?pool_max_conns=canary",
-		"mysql://nobody:canary@127.0.0.1:1/nowhere",
-		"canary",
-	} {
-		environ := []string{"DATABASE_URL=" + url, "PORT=0", "LOG_LEVEL=debug"}
-		for _, args := range [][]string{{"migrate", "up"}, {"migrate", "status"}} {
-			out, code := command(t, environ, args...)
-			require.NotZero(t, code, url)
-			require.NotEmpty(t, out)
-			require.NotContains(t, out, "canary", url)
-		}
-		out, _ := runBriefly(t, environ) // wrong settings, a refusal, or an end in good order
-		require.NotContains(t, out, "canary", url)
-		require.NotEmpty(t, out, url)
-	}
-}
-
 // Waiting would not help.
 func TestWorkerEndsIfTheDatabaseRefuses(t *testing.T) {
 	t.Parallel()
@@ -149,29 +109,4 @@ func TestWorkerEndsIfTheDatabaseRefuses(t *testing.T) {
 	out, code := command(t, []string{"DATABASE_URL=" + url, "PORT=0"})
 	require.Equal(t, exitFailed, code)
 	require.Contains(t, out, "DATABASE_URL: the database does not exist (3D000)")
-}
-
-// runBriefly runs a worker until its first word about the database.
-func runBriefly(t *testing.T, environ []string) (string, int) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	out := &watched{buffer: &buffer{}, word: "worker.database_away", found: cancel}
-	p := Process{Role: settings.RoleWorker, Environ: environ, Stdout: out, Stderr: out}
-	code := p.main(ctx)
-	return out.String(), code
-}
-
-// watched calls found when the word is written.
-type watched struct {
-	*buffer
-	word  string
-	found func()
-}
-
-func (w *watched) Write(p []byte) (int, error) {
-	if bytes.Contains(p, []byte(w.word)) {
-		w.found()
-	}
-	return w.buffer.Write(p)
 }
