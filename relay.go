@@ -129,7 +129,7 @@ func (cfg *RelayConfig) validate() error {
 		checkName("ID", cfg.ID, 255),
 		checkDuration("PollInterval", cfg.PollInterval, 10*time.Millisecond, time.Hour),
 		checkDuration("Timeout", cfg.Timeout, time.Millisecond, day/2),
-		checkDuration("Lease", cfg.Lease, max(time.Second, cfg.Timeout+leaseMargin), day),
+		checkDuration("Lease", cfg.Lease, max(time.Second, cfg.Timeout+LeaseMargin), day),
 		checkDuration("ShutdownTimeout", cfg.ShutdownTimeout, 0, time.Hour),
 		checkDuration("SampleInterval", cfg.SampleInterval, 100*time.Millisecond, day),
 		cfg.Retry.validate(),

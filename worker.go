@@ -101,8 +101,8 @@ type WorkerConfig struct {
 	firstPause time.Duration
 }
 
-// leaseMargin is what a lease must have beside a delivery: time to be claimed or renewed in.
-const leaseMargin = 100 * time.Millisecond
+// LeaseMargin is what a Lease must have beside the Timeout of each provider: time to be claimed or renewed in.
+const LeaseMargin = 100 * time.Millisecond
 
 // Pauses of a provider that answers Misconfigured: the first, and the longest they grow to.
 const (
@@ -253,8 +253,8 @@ func (cfg *WorkerConfig) validateProviders() error {
 		switch {
 		case p.Provider == nil:
 			return invalid(field("Provider"), "must not be nil")
-		case p.Timeout < time.Millisecond || p.Timeout > cfg.Lease-leaseMargin:
-			return invalid(field("Timeout"), fmt.Sprintf("must be at least 1ms and %v shorter than the Lease (%v)", leaseMargin, cfg.Lease))
+		case p.Timeout < time.Millisecond || p.Timeout > cfg.Lease-LeaseMargin:
+			return invalid(field("Timeout"), fmt.Sprintf("must be at least 1ms and %v shorter than the Lease (%v)", LeaseMargin, cfg.Lease))
 		case p.Concurrency < 1 || p.Concurrency > cfg.Concurrency:
 			return invalid(field("Concurrency"), fmt.Sprintf("must be between 1 and the worker's (%d)", cfg.Concurrency))
 		case p.RatePerSecond != 0 && !(p.RatePerSecond >= 0.001 && p.RatePerSecond <= 1e6):

@@ -21,7 +21,8 @@ import (
 // openNode runs an API, with everything that it can have, in this process.
 func openNode(t *testing.T, environ ...string) (base string) {
 	t.Helper()
-	s, err := settings.Load(append(environ, "PORT=0", "DEMO=true", "WEBHOOK_SECRET="+canarySecret), settings.Options{Role: settings.RoleAPI})
+	environ = append(environ, "PORT=0", "DEMO=true", "WEBHOOK_SECRET="+canarySecret)
+	s, err := settings.Load(environ, settings.Options{Role: settings.RoleAPI})
 	require.NoError(t, err)
 	node, err := NewNode(t.Context(), NodeConfig{
 		Name: "notifyq-api", Settings: s, Logger: slog.New(slog.DiscardHandler), API: true,

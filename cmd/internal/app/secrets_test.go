@@ -75,7 +75,9 @@ func run(t *testing.T, role settings.Role, environ []string, args ...string) (st
 // ask makes an API look for its database in all the ways that it has. The last one ends it: see run.
 func ask(ctx context.Context, address string) {
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Minute}
-	for _, target := range []string{"GET /readyz", "GET /metrics", "GET /notifications", "GET /webhook-endpoints", "POST /webhooks/mock"} {
+	for _, target := range []string{
+		"GET /readyz", "GET /metrics", "GET /notifications", "GET /webhook-endpoints", "POST /webhooks/mock",
+	} {
 		method, path, _ := strings.Cut(target, " ")
 		r, err := http.NewRequestWithContext(ctx, method, "http://"+address+path, strings.NewReader("{}"))
 		if err != nil {

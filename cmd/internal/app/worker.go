@@ -55,8 +55,8 @@ func newWorker(s settings.Settings, pool *pgxpool.Pool, client *notifyq.Client, 
 	if err := w.renew(); err != nil {
 		return nil, err
 	}
-	if len(providers.Left) > 0 {
-		log.Warn("worker.channels_left", "channels", providers.Left, "provider", s.Provider)
+	if len(providers.Unserved) > 0 {
+		log.Warn("worker.channels_left", "channels", providers.Unserved, "provider", s.Provider)
 	}
 	return w, nil
 }

@@ -1,16 +1,12 @@
 package app
 
 import (
-	"encoding/json"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/notifyq/notifyq"
@@ -108,80 +104,6 @@ func TestWorkerDeliversWithTheMockTellsTheWebhookAndEndsCleanly(t *testing.T) {
 	requireNoCanary(t, p)
 }
 
-// gateway is an endpoint of the http provider that holds deliveries until it is told to answer.
-func gateway(t *testing.T) (url string, arrived <-chan string, answer func()) {
-	bodies, release := make(chan string, 10), make(chan struct{})
-	released := false
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body)
-		bodies <- string(body)
-		select {
-		case <-release:
-		case <-r.Context().Done():
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = io.WriteString(w, `{"id":"gateway-1"}`)
-	}))
-	answer = func() {
-		if !released {
-			released = true
-			close(release)
-		}
-	}
-	t.Cleanup(func() {
-		answer()
-		server.CloseClientConnections()
-		server.Close()
-	})
-	return server.URL + "/canary", bodies, answer
-}
-
-func TestWorkerDrainsWhileProbesAreAnswered(t *testing.T) {
-	t.Parallel()
-	db := dbtest.New(t)
-	url, arrived, answer := gateway(t)
-	p := launch(t, settings.RoleWorker, append(fast(db), "PROVIDER=http", "PROVIDER_URL="+url)...)
-	client := newClient(t, db)
-	id := schedule(t, client, canaryRecipient)
-	require.Contains(t, <-arrived, canaryPayload)
-	until(t, "it is ready", func() bool { code, _ := p.get("/readyz"); return code == http.StatusOK })
-
-	stopping := p.waiter("process.stopping")
-	require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
-	p.await(stopping, "process.stopping")
-	code, body := p.get("/readyz")
-	require.Equal(t, http.StatusServiceUnavailable, code)
-	require.Contains(t, body, "draining")
-	for _, path := range []string{"/livez", "/health", "/metrics"} {
-		code, _ = p.get(path)
-		require.Equal(t, http.StatusOK, code, path)
-	}
-	answer()
-	require.Zero(t, p.code())
-	require.Equal(t, "gateway-1", ends(t, client, id, notifyq.StatusSent).ProviderID)
-	requireNoCanary(t, p)
-}
-
-func TestSecondSignalEndsItAtOnce(t *testing.T) {
-	t.Parallel()
-	db := dbtest.New(t)
-	url, arrived, _ := gateway(t)
-	p := launch(t, settings.RoleWorker, append(fast(db), "PROVIDER=http", "PROVIDER_URL="+url)...)
-	schedule(t, newClient(t, db), canaryRecipient)
-	<-arrived
-	until(t, "it has ended", func() bool {
-		_ = p.cmd.Process.Signal(syscall.SIGTERM)
-		select {
-		case <-p.exited:
-			return true
-		default:
-			return false
-		}
-	})
-	require.Equal(t, -1, p.code(), "by the signal")
-}
-
 // The trace of a POST arrives at the provider's endpoint.
 func TestTraceGoesOnOverTheQueue(t *testing.T) {
 	t.Parallel()
@@ -196,108 +118,6 @@ func TestTraceGoesOnOverTheQueue(t *testing.T) {
 	const trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 	post(t, "http://"+api.address, "Traceparent", trace)
 	require.Equal(t, trace, <-traces)
-}
-
-func TestWorkerThatDoesNotDrainInTimeFails(t *testing.T) {
-	t.Parallel()
-	db := dbtest.New(t)
-	url, arrived, _ := gateway(t)
-	p := launch(t, settings.RoleWorker, append(fast(db), "PROVIDER=http", "PROVIDER_URL="+url, "WORKER_SHUTDOWN_TIMEOUT_MS=1")...)
-	schedule(t, newClient(t, db), canaryRecipient)
-	<-arrived
-	require.Equal(t, exitFailed, p.end())
-	require.Contains(t, p.stderr.String(), "not drained in time")
-	requireNoCanary(t, p)
-}
-
-// Started before the migration, as in a deployment that starts everything at once.
-func TestWorkerWaitsForItsSchema(t *testing.T) {
-	t.Parallel()
-	url := dbtest.NewDatabase(t)
-	environ := []string{"DATABASE_URL=" + url, "WORKER_POLL_INTERVAL_MS=20"}
-	p := launch(t, settings.RoleWorker, environ...)
-	var code int
-	var body string
-	until(t, "it says what is missing", func() bool {
-		code, body = p.get("/readyz")
-		return code == http.StatusServiceUnavailable && strings.Contains(body, "schema")
-	})
-	code, _ = p.get("/health")
-	require.Equal(t, http.StatusOK, code)
-	until(t, "it says what to do", func() bool {
-		return strings.Contains(p.stdout(), `"worker.schema_unfit"`) && strings.Contains(p.stdout(), "notifyq-worker migrate up")
-	})
-
-	out, code := command(t, environ, "migrate", "up")
-	require.Zero(t, code, out)
-	until(t, "it is ready", func() bool { code, _ := p.get("/readyz"); return code == http.StatusOK })
-	pool, err := pgxpool.New(t.Context(), url)
-	require.NoError(t, err)
-	defer pool.Close()
-	client, err := notifyq.NewClient(pool, notifyq.ClientConfig{})
-	require.NoError(t, err)
-	ends(t, client, schedule(t, client, canaryRecipient), notifyq.StatusSent)
-	require.Zero(t, p.end())
-}
-
-func TestWorkerOutlivesItsDatabase(t *testing.T) {
-	t.Parallel()
-	server := dbtest.NewServer(t)
-	db := server.New(t)
-	p := launch(t, settings.RoleWorker, fast(db)...)
-	ready := func() bool { code, _ := p.get("/readyz"); return code == http.StatusOK }
-	until(t, "it is ready", ready)
-	until(t, "it has a sample", func() bool {
-		code, _ := p.get("/metrics", "Accept", "application/json")
-		return code == http.StatusOK
-	})
-	server.Stop(t)
-	until(t, "it is not ready", func() bool { return !ready() })
-	code, body := p.get("/health")
-	require.Equal(t, http.StatusServiceUnavailable, code)
-	require.Contains(t, body, `"error":{"database":{"status":"down"}}`)
-	code, _ = p.get("/livez")
-	require.Equal(t, http.StatusOK, code)
-	code, body = p.get("/metrics", "Accept", "application/json")
-	require.Equal(t, http.StatusOK, code, "the last values")
-	require.True(t, json.Valid([]byte(body)))
-	server.Restart(t)
-	until(t, "it is ready again", ready)
-	db.Pool.Reset()
-	client := newClient(t, db)
-	ends(t, client, schedule(t, client, canaryRecipient), notifyq.StatusSent)
-	require.Zero(t, p.end())
-	requireNoCanary(t, p)
-}
-
-// Started before its database, as after a power cut.
-func TestAPIWaitsForItsDatabase(t *testing.T) {
-	t.Parallel()
-	server := dbtest.NewServer(t)
-	db := server.New(t)
-	server.Stop(t)
-	p := launch(t, settings.RoleAPI, fast(db)...)
-	code, body := p.get("/readyz")
-	require.Equal(t, http.StatusServiceUnavailable, code)
-	require.Contains(t, body, "database")
-	code, _ = p.get("/notifications/" + uuid.NewString())
-	require.Equal(t, http.StatusServiceUnavailable, code)
-	server.Restart(t)
-	until(t, "it is ready", func() bool { code, _ := p.get("/readyz"); return code == http.StatusOK })
-	post(t, "http://"+p.address)
-	require.Zero(t, p.end())
-	requireNoCanary(t, p)
-}
-
-// A database that is away must not keep a process from ending.
-func TestWorkerEndsWithoutItsDatabase(t *testing.T) {
-	t.Parallel()
-	p := launch(t, settings.RoleWorker, "DATABASE_URL=postgres://canary:canary@127.0.0.1:1/canary")
-	code, body := p.get("/readyz")
-	require.Equal(t, http.StatusServiceUnavailable, code)
-	require.Contains(t, body, "database")
-	require.Zero(t, p.end())
-	requireNoCanary(t, p)
 }
 
 func TestAPIRunsBesideWorkers(t *testing.T) {

@@ -19,8 +19,8 @@ import (
 type Set struct {
 	// Channels is for notifyq.WorkerConfig.
 	Channels map[notifyq.Channel]notifyq.ProviderConfig
-	// Left are the channels of the settings that the provider does not serve. Their jobs wait for another worker.
-	Left []notifyq.Channel
+	// Unserved are the channels of the settings that the provider does not serve. Their jobs wait for another worker.
+	Unserved []notifyq.Channel
 
 	idle interface{ CloseIdleConnections() } // nil without connections that are kept
 }
@@ -42,7 +42,7 @@ func New(s settings.Settings, pool *pgxpool.Pool, logger *slog.Logger) (Set, err
 	}
 	for _, channel := range s.Channels {
 		if s.Provider == settings.ProviderSMTP && channel != notifyq.ChannelEmail {
-			set.Left = append(set.Left, channel)
+			set.Unserved = append(set.Unserved, channel)
 			continue
 		}
 		set.Channels[channel] = notifyq.ProviderConfig{Provider: made, Timeout: s.ProviderTimeout}

@@ -35,7 +35,7 @@ func TestMockServesEveryChannel(t *testing.T) {
 	require.NoError(t, err)
 	defer set.Close()
 	require.Equal(t, []notifyq.Channel{"EMAIL", "FAX"}, channelsOf(set))
-	require.Empty(t, set.Left)
+	require.Empty(t, set.Unserved)
 	fax := set.Channels["FAX"]
 	require.Equal(t, 1234*time.Millisecond, fax.Timeout)
 	d := notifyq.Delivery{Key: uuid.New(), Recipient: "a"}
@@ -59,7 +59,7 @@ func TestSMTPServesEmailAndLeavesTheOthers(t *testing.T) {
 	require.NoError(t, err)
 	defer set.Close()
 	require.Equal(t, []notifyq.Channel{"EMAIL"}, channelsOf(set))
-	require.Equal(t, []notifyq.Channel{"SMS", "PUSH"}, set.Left)
+	require.Equal(t, []notifyq.Channel{"SMS", "PUSH"}, set.Unserved)
 	_, err = set.Channels["EMAIL"].Provider.Deliver(t.Context(), notifyq.Delivery{
 		Key: uuid.New(), Recipient: "a@b.example", Payload: []byte(`{"subject":"x","text":"y"}`),
 	})

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/notifyq/notifyq"
 	"github.com/notifyq/notifyq/cmd/internal/auth"
@@ -13,10 +12,8 @@ import (
 	"github.com/notifyq/notifyq/publishers/webhook"
 )
 
-// leaseMargin is how much longer than a delivery a claim has to hold.
-const leaseMargin = 100 * time.Millisecond
-
-// checker asks what settings have to do with each other. Of a broken one nothing more is said.
+// checker asks what settings have to do with each other. Of a broken one nothing more is said. The library has some of
+// these rules too, under its own names, and for workers only.
 type checker struct {
 	s        *Settings
 	o        Options
@@ -33,9 +30,9 @@ func (c *checker) check() {
 	}
 	s := c.s
 	whole := c.whole("PROVIDER_TIMEOUT_MS", "JOB_VISIBILITY_TIMEOUT_SECONDS")
-	if whole && s.ProviderTimeout > s.VisibilityTimeout-leaseMargin {
+	if whole && s.ProviderTimeout > s.VisibilityTimeout-notifyq.LeaseMargin {
 		c.add("PROVIDER_TIMEOUT_MS", fmt.Sprintf("must be at least %d ms shorter than JOB_VISIBILITY_TIMEOUT_SECONDS: "+
-			"a call that outlived its claim could be made twice at once", leaseMargin.Milliseconds()))
+			"a call that outlived its claim could be made twice at once", notifyq.LeaseMargin.Milliseconds()))
 	}
 	if c.whole("WORKER_BATCH_SIZE", "WORKER_CONCURRENCY") && s.WorkerBatchSize < s.WorkerConcurrency {
 		c.add("WORKER_BATCH_SIZE", "must be at least WORKER_CONCURRENCY")

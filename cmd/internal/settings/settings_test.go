@@ -1,9 +1,6 @@
 package settings
 
 import (
-	"bytes"
-	"encoding/json"
-	"fmt"
 	"log/slog"
 	"net/netip"
 	"strings"
@@ -151,63 +148,6 @@ func TestAllProblemsComeAtOnce(t *testing.T) {
 	}, named)
 }
 
-func TestSettingsThatGoTogether(t *testing.T) {
-	t.Parallel()
-	worker, api, dev := Options{Role: RoleWorker}, Options{Role: RoleAPI}, Options{Role: RoleAPI, Dev: true}
-	for _, c := range []struct {
-		environ string
-		o       Options
-		problem string // its beginning; empty for none
-	}{
-		{"", worker, "DATABASE_URL: is required"},
-		{"", api, "DATABASE_URL: is required"},
-		{"", dev, ""},
-		{"DATABASE_URL=canary", dev, "DATABASE_URL: must be"},
-		{dsn + " PROVIDER_TIMEOUT_MS=5000 JOB_VISIBILITY_TIMEOUT_SECONDS=5", worker, "PROVIDER_TIMEOUT_MS: must be at least"},
-		{dsn + " PROVIDER_TIMEOUT_MS=4901 JOB_VISIBILITY_TIMEOUT_SECONDS=5", worker, "PROVIDER_TIMEOUT_MS"},
-		{dsn + " PROVIDER_TIMEOUT_MS=4900 JOB_VISIBILITY_TIMEOUT_SECONDS=5", worker, ""},
-		{dsn + " JOB_VISIBILITY_TIMEOUT_SECONDS=10", api, "PROVIDER_TIMEOUT_MS"},
-		{dsn + " WORKER_CONCURRENCY=20 WORKER_BATCH_SIZE=19", worker, "WORKER_BATCH_SIZE: must be at least WORKER_CONCURRENCY"},
-		{dsn + " BASE_RETRY_DELAY_MS=2 MAX_RETRY_DELAY_MS=1", worker, "MAX_RETRY_DELAY_MS: must be at least"},
-		{dsn + " PROVIDER=http", worker, "PROVIDER_URL: is required"},
-		{dsn + " PROVIDER=http", api, ""}, // the API needs no secret of the worker's
-		{"PROVIDER=http", dev, "PROVIDER_URL: is required"},
-		{dsn + " PROVIDER=smtp SMTP_FROM=a@b.example", worker, "SMTP_URL: is required"},
-		{dsn + " PROVIDER=smtp SMTP_URL=smtp://h", worker, "SMTP_FROM: is required"},
-		{dsn + " PROVIDER=smtp SMTP_URL=smtp://h SMTP_FROM=canary", worker, "SMTP_FROM: must be one address"},
-		{dsn + " PROVIDER=smtp SMTP_URL=smtp://h SMTP_FROM=a@b.example", worker, ""},
-		{dsn + " PROVIDER=smtp SMTP_URL=smtp://h SMTP_FROM=a@b.example CHANNELS=SMS", worker, "CHANNELS: must hold EMAIL"},
-		{dsn + " WEBHOOK_URL=https://h.example", worker, "WEBHOOK_SECRET: is required"},
-		{dsn + " WEBHOOK_URL=https://h.example", api, ""},
-		{dsn + " WEBHOOK_SECRET=" + secret, worker, "WEBHOOK_URL: is required"},
-		{dsn + " WEBHOOK_SECRET=" + secret, api, ""}, // the demo receiver's
-		{"WEBHOOK_SECRET=" + secret, dev, ""},
-		{dsn + " WEBHOOK_SECRET=" + secret + " WEBHOOK_URL=http://127.0.0.1/canary", worker, "WEBHOOK_URL: must not lead outside"},
-		{dsn + " WEBHOOK_SECRET=" + secret + " WEBHOOK_URL=http://127.0.0.1/canary WEBHOOK_ALLOW_CIDRS=127.0.0.0/8", worker, ""},
-		{dsn + " WEBHOOK_SECRET=" + secret + " WEBHOOK_URL=canary", worker, "WEBHOOK_URL: must begin with"},
-		{dsn + " HOST=0.0.0.0", worker, ""},
-		{dsn + " HOST=0.0.0.0", api, "HOST: must be a loopback address unless API_KEYS is set"},
-		{dsn + " HOST=example.com", api, "HOST"},
-		{dsn + " HOST=0.0.0.0 API_KEYS=" + key, api, ""},
-		{dsn + " HOST=::1", api, ""},
-		{dsn + " HOST=localhost", api, ""},
-		{"", Options{Role: RoleWorker, Only: PartDatabase}, "DATABASE_URL: is required"},
-		{dsn + " PORT=canary PROVIDER=http", Options{Role: RoleWorker, Only: PartDatabase}, ""},
-		{"DATABASE_SCHEMA=x", Options{Role: RoleWorker, Only: PartSchema}, ""},
-		{"DATABASE_SCHEMA=X", Options{Role: RoleWorker, Only: PartSchema}, "DATABASE_SCHEMA"},
-		{"HOST=0.0.0.0", Options{Role: RoleAPI, Only: PartHTTP}, ""},
-	} {
-		_, err := Load(strings.Fields(c.environ), c.o)
-		if c.problem == "" {
-			require.NoError(t, err, c.environ)
-			continue
-		}
-		require.ErrorContains(t, err, c.problem, c.environ)
-		require.NotContains(t, err.Error(), "\n", c.environ)
-		require.NotContains(t, err.Error(), "canary")
-	}
-}
-
 // Raising one of two must not break the rule between them where the other was left alone.
 func TestDefaultsFollowWhatIsSet(t *testing.T) {
 	t.Parallel()
@@ -228,80 +168,9 @@ func TestDefaultsFollowWhatIsSet(t *testing.T) {
 	}
 }
 
-func TestMistypedNamesAreWarnedOf(t *testing.T) {
-	t.Parallel()
-	s, err := Load([]string{
-		dsn, "WORKER_CONCURENCY=canary", "database_url=canary", "DATABSE_POOL_MAX=1", "WEBHOOK_RETRIES=canary", "SMTP_URI=x",
-		"HOME=/", "POST=1", "DOCKER_HOST=x", "PATH=/", "WORKER_SERVICE_HOST=10.0.0.1", "WORKER_PORT=tcp://x", "DATABASE_NAME=x",
-		"WEBHOOK_PORT_80_TCP=x", "WORKER_" + strings.Repeat("X", 100) + "=1", "=x", "x",
-	}, Options{Role: RoleWorker})
-	require.NoError(t, err)
-	require.Equal(t, []string{
-		"DATABSE_POOL_MAX is no setting; is DATABASE_POOL_MAX meant?",
-		"SMTP_URI is no setting; is SMTP_URL meant?",
-		"WEBHOOK_RETRIES is no setting",
-		"WORKER_CONCURENCY is no setting; is WORKER_CONCURRENCY meant?",
-		"database_url is no setting; is DATABASE_URL meant?",
-	}, s.Warnings)
-}
-
 func TestFirstOfARepeatedNameCounts(t *testing.T) {
 	t.Parallel()
 	s, err := Load([]string{dsn, "PORT=1", "PORT=2"}, Options{Role: RoleWorker})
 	require.NoError(t, err)
 	require.Equal(t, 1, s.Port)
-}
-
-func TestSettingsPrintWithoutSecrets(t *testing.T) {
-	t.Parallel()
-	s, err := Load([]string{
-		dsn, "API_KEYS=" + key, "SMTP_URL=smtp://canary:canary@localhost", "PROVIDER_URL=https://canary:canary@h/canary",
-		"WEBHOOK_URL=https://h.example/canary?canary", "WEBHOOK_SECRET=" + secret, "WORKER_CONCURRENCY=7",
-	}, Options{Role: RoleWorker})
-	require.NoError(t, err)
-	var logged bytes.Buffer
-	slog.New(slog.NewJSONHandler(&logged, nil)).Info("x", "settings", s, "pointer", &s)
-	text, err := json.Marshal(s)
-	require.NoError(t, err)
-	for _, out := range []string{
-		logged.String(), string(text), fmt.Sprintf("%v %+v %#v %s %q %d", s, s, s, s, s, s), fmt.Sprintf("%v %+v %#v", &s, &s, &s),
-		fmt.Sprintf("%v", struct{ S Settings }{s}),
-	} {
-		require.NotContains(t, out, "canary")
-		require.NotContains(t, out, strings.TrimPrefix(secret, "whsec_"))
-		require.Contains(t, out, "WORKER_CONCURRENCY")
-	}
-	require.Contains(t, s.String(), "WEBHOOK_SECRET=[set]")
-	require.NotContains(t, s.String(), "WEBHOOK_ALLOW_CIDRS")
-}
-
-func FuzzLoad(f *testing.F) {
-	f.Add("PORT", "3000", true)
-	f.Add("DATABASE_URL", "postgres://u:p@h/db?sslmode=require", false)
-	f.Add("DATABASE_URL", "host=h password='a b'", false)
-	f.Add("WEBHOOK_URL", "https://[::1]:1/x", false)
-	f.Add("WEBHOOK_SECRET", secret, false)
-	f.Add("API_KEYS", key, true)
-	f.Add("CHANNELS", "A,B", true)
-	f.Add("LOW_PRIORITY_SHARE", "0.5", true)
-	f.Add("WEBHOOK_ALLOW_CIDRS", "10.0.0.0/8", true)
-	f.Add("SMTP_URL", "smtp://u:p@h", true)
-	f.Add("PROVIDER_URL", "https://u:p@h/x", true)
-	f.Fuzz(func(t *testing.T, name, value string, api bool) {
-		o := Options{Role: RoleWorker}
-		if api {
-			o.Role = RoleAPI
-		}
-		s, err := Load([]string{dsn, name + "=" + value}, o)
-		if (err == nil) == (s.DatabaseURL == "") {
-			t.Fatal("either settings or problems")
-		}
-		if err != nil {
-			for line := range strings.SplitSeq(err.Error(), "\n") {
-				if known, rule, ok := strings.Cut(line, ": "); !ok || rule == "" || strings.ToUpper(known) != known {
-					t.Fatalf("a line without a setting: %q", line)
-				}
-			}
-		}
-	})
 }

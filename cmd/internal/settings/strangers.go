@@ -32,10 +32,10 @@ func strangers(given map[string]string, rows []setting) []string {
 		if known[name] || len(name) > maxNameBytes || byKubernetes(name) {
 			continue
 		}
-		nearest := nearest(name, rows)
+		meant := nearest(name, rows)
 		switch {
-		case nearest != "":
-			found = append(found, fmt.Sprintf("%s is no setting; is %s meant?", name, nearest))
+		case meant != "":
+			found = append(found, fmt.Sprintf("%s is no setting; is %s meant?", name, meant))
 		case slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(name, p) }):
 			found = append(found, name+" is no setting")
 		}
