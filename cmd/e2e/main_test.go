@@ -50,7 +50,7 @@ func (p *programs) hold(t *testing.T) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.users++; p.users == 1 {
-		p.folder, p.err = build(t)
+		p.folder, p.err = build(t, raceEnabled)
 	}
 	t.Cleanup(p.release)
 	if p.err != nil {
@@ -72,14 +72,14 @@ func (p *programs) path(name string) string {
 	return filepath.Join(p.folder, name)
 }
 
-// build makes the binaries with the race detector if the tests have it. A race then is an exit code that no test takes.
-func build(t *testing.T) (folder string, err error) {
+// build makes the binaries, with the race detector if the tests have it: a race then is an exit code that no test takes.
+func build(t *testing.T, race bool) (folder string, err error) {
 	folder, err = os.MkdirTemp("", "notifyq-e2e-")
 	if err != nil {
 		return "", err
 	}
 	args := []string{"build", "-buildvcs=false", "-o", folder + string(filepath.Separator)}
-	if raceEnabled {
+	if race {
 		args = append(args, "-race")
 	}
 	command := exec.CommandContext(t.Context(), "go", append(args, "../notifyq-api", "../notifyq-worker")...)

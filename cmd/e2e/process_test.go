@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"io"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -39,8 +40,13 @@ type line struct {
 // launch starts a binary with these settings and nothing else in its environment.
 func launch(t *testing.T, name string, environ []string) *process {
 	t.Helper()
-	p := &process{t: t, name: name, exited: make(chan struct{})}
-	p.cmd = exec.CommandContext(context.WithoutCancel(t.Context()), built.path(name))
+	return launchFile(t, built.path(name), environ)
+}
+
+func launchFile(t *testing.T, path string, environ []string) *process {
+	t.Helper()
+	p := &process{t: t, name: filepath.Base(path), exited: make(chan struct{})}
+	p.cmd = exec.CommandContext(context.WithoutCancel(t.Context()), path)
 	p.cmd.Env = environ
 	p.cmd.Stderr = &p.stderr
 	stdout, err := p.cmd.StdoutPipe()
