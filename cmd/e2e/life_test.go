@@ -154,7 +154,7 @@ func TestConcurrentRequestsUnderOneKey(t *testing.T) {
 	gateway := newGateway(t)
 	s := assemble(t, 2, gateway.settings()...)
 	c := s.as(shop)
-	bodies := []string{notification("same"), notification("same", `"maxAttempts":2`)}
+	bodies := []string{notification("same", `"maxAttempts":3`), notification("same", `"maxAttempts":2`)}
 	answers := make(chan answer, 50)
 	for i := range cap(answers) {
 		go func() {
