@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -20,6 +21,7 @@ type meter struct {
 	wal     int64
 	commits int64
 	cpu     time.Duration
+	server  map[int]time.Duration // by backend
 }
 
 // settle brings the database to where every contender starts from, whatever its filling left: statistics and visibility
@@ -47,14 +49,42 @@ const meterSQL = `select pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint,
 
 func (m *meter) start(ctx context.Context) {
 	_ = m.pool.QueryRow(ctx, meterSQL).Scan(&m.wal, &m.commits)
+	m.server = m.backends(ctx)
 	m.cpu = cpuTime()
 	m.began = time.Now()
+}
+
+// backends is the CPU time that each of the database's connections has used, where the server runs on this machine.
+func (m *meter) backends(ctx context.Context) map[int]time.Duration {
+	used := make(map[int]time.Duration)
+	rows, err := m.pool.Query(ctx, "select pid from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()")
+	if err != nil {
+		return used
+	}
+	pids, _ := pgx.CollectRows(rows, pgx.RowTo[int32])
+	for _, pid := range pids {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			continue
+		}
+		_, rest, _ := strings.Cut(string(stat), ") ")
+		if fields := strings.Fields(rest); len(fields) > 12 {
+			user, _ := strconv.Atoi(fields[11])
+			system, _ := strconv.Atoi(fields[12])
+			used[int(pid)] = time.Duration(user+system) * (time.Second / 100) // clock ticks, which Linux fixes at 100 a second
+		}
+	}
+	return used
 }
 
 // stop adds to out what so many jobs took.
 func (m *meter) stop(ctx context.Context, jobs int, out figures) error {
 	took := time.Since(m.began)
 	cpu := cpuTime() - m.cpu
+	var server time.Duration
+	for pid, used := range m.backends(ctx) {
+		server += used - m.server[pid]
+	}
 	if m.holder != nil {
 		defer func() { _ = m.holder.Rollback(ctx) }()
 	}
@@ -68,6 +98,7 @@ func (m *meter) stop(ctx context.Context, jobs int, out figures) error {
 	out["WAL bytes/job"] = float64(wal-m.wal) / n
 	out["commits/job"] = float64(commits-m.commits) / n
 	out["client CPU µs/job"] = float64(cpu.Microseconds()) / n
+	out["server CPU µs/job"] = float64(server.Microseconds()) / n
 	out["client peak MB"] = peakMemory()
 	return nil
 }
