@@ -11,11 +11,11 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
-	"regexp"
 	"sync/atomic"
 	"time"
 
 	"github.com/notifyq/notifyq"
+	"github.com/notifyq/notifyq/internal/traceparent"
 )
 
 const (
@@ -126,23 +126,20 @@ func (p *Provider) LogValue() slog.Value { return slog.StringValue(p.name) }
 // than sent twice could be sent twice. Names of headers have no case.
 const headerKey = "idempotency-key"
 
-// traceForm is a W3C traceparent.
-var traceForm = regexp.MustCompile(`^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)
-
 // request makes the request of one attempt.
 func (p *Provider) request(ctx context.Context, d notifyq.Delivery) (*http.Request, error) {
-	body, err := body(d)
+	text, err := body(d)
 	if err != nil {
 		return nil, err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url.String(), bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url.String(), bytes.NewReader(text))
 	if err != nil {
 		return nil, errors.New("http provider: the request can't be made") // the error quotes the URL
 	}
 	req.Header = p.header.Clone()
 	req.Header[headerKey] = []string{d.Key.String()}
-	if traceForm.MatchString(d.TraceContext) {
-		req.Header.Set("Traceparent", d.TraceContext)
+	if traceparent.Valid(d.TraceContext) {
+		req.Header.Set(traceparent.Header, d.TraceContext)
 	}
 	return req, nil
 }

@@ -76,7 +76,7 @@ func (a *api) add(e endpoint) {
 			a.fail(w, r, err)
 			return
 		}
-		ctx, cancel := context.WithTimeout(withTrace(r.Context(), r.Header), a.cfg.Timeout)
+		ctx, cancel := context.WithTimeout(r.Context(), a.cfg.Timeout)
 		defer cancel()
 		answer, err := e.serve(ctx, c)
 		if err != nil {
