@@ -37,7 +37,7 @@ func (a *api) channelEndpoint(paused bool) endpoint {
 		scope:       auth.ScopeOperate,
 		wholeSystem: true,
 		body:        reasonOnly(),
-		answers:     []answer{{status: http.StatusOK, words: "The channel", body: channelBody{}}},
+		successes:   []success{{status: http.StatusOK, words: "The channel", body: channelBody{}}},
 		problems:    []int{http.StatusNotFound},
 		serve: func(ctx context.Context, c *call) (reply, error) {
 			channel := notifyq.Channel(c.path("channel"))

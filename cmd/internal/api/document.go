@@ -62,8 +62,8 @@ func (a *api) document(e endpoint) *huma.Operation {
 		op.RequestBody = a.documentBody(e.body)
 	}
 	op.Responses = map[string]*huma.Response{}
-	for _, ans := range e.answers {
-		op.Responses[statusText(ans.status)] = a.documentAnswer(ans)
+	for _, s := range e.successes {
+		op.Responses[statusText(s.status)] = a.documentSuccess(s)
 	}
 	for _, status := range e.allProblems() {
 		op.Responses[statusText(status)] = a.documentProblem(status)
@@ -100,13 +100,13 @@ func (e *endpoint) allProblems() []int {
 	return statuses
 }
 
-func (a *api) documentAnswer(ans answer) *huma.Response {
+func (a *api) documentSuccess(s success) *huma.Response {
 	response := &huma.Response{
-		Description: ans.words,
-		Content:     map[string]*huma.MediaType{"application/json": {Schema: a.schemaOf(ans.body)}},
+		Description: s.words,
+		Content:     map[string]*huma.MediaType{"application/json": {Schema: a.schemaOf(s.body)}},
 		Headers:     requestIDHeader(),
 	}
-	for name, words := range ans.headers {
+	for name, words := range s.headers {
 		response.Headers[name] = stringHeader(words)
 	}
 	return response

@@ -23,13 +23,13 @@ type endpoint struct {
 	wholeSystem bool
 	query       []parameter
 	body        *bodyType // nil: it takes none
-	answers     []answer
+	successes   []success
 	problems    []int // besides those that every endpoint has
 	serve       func(ctx context.Context, c *call) (reply, error)
 }
 
-// answer documents a success.
-type answer struct {
+// success documents one way in which an endpoint succeeds.
+type success struct {
 	status  int
 	words   string
 	body    any // of the type that is sent
@@ -45,7 +45,7 @@ type call struct {
 	path   func(name string) string
 }
 
-// reply is a success.
+// reply is what is sent of a success.
 type reply struct {
 	status int // 0 is 200
 	body   any
@@ -78,12 +78,12 @@ func (a *api) add(e endpoint) {
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), a.cfg.Timeout)
 		defer cancel()
-		answer, err := e.serve(ctx, c)
+		done, err := e.serve(ctx, c)
 		if err != nil {
 			a.fail(w, r, err)
 			return
 		}
-		send(w, answer)
+		send(w, done)
 	})
 }
 
@@ -103,22 +103,22 @@ func (a *api) admit(w http.ResponseWriter, r *http.Request, e *endpoint) (*call,
 	return c, nil
 }
 
-func send(w http.ResponseWriter, answer reply) {
+func send(w http.ResponseWriter, done reply) {
 	var body bytes.Buffer
 	encoder := json.NewEncoder(&body)
 	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(answer.body); err != nil {
+	if err := encoder.Encode(done.body); err != nil {
 		panic(err) // the bodies are structs of strings, numbers and times
 	}
 	body.Truncate(body.Len() - 1) // the encoder's line end
 	h := w.Header()
-	for _, line := range answer.header {
+	for _, line := range done.header {
 		h.Set(line[0], line[1])
 	}
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(body.Len()))
-	if answer.status != 0 {
-		w.WriteHeader(answer.status)
+	if done.status != 0 {
+		w.WriteHeader(done.status)
 	}
 	_, _ = w.Write(body.Bytes()) // who no longer listens can't be told
 }

@@ -50,10 +50,10 @@ func (a *api) cancelEndpoint() endpoint {
 			Description: "Ends a pending job: it is never delivered. Cancelling it again changes nothing.",
 			Tags:        []string{tagNotifications},
 		},
-		scope:    auth.ScopeOperate,
-		query:    []parameter{{"reason", "Why; kept with who asked. At most 255 bytes", &huma.Schema{Type: huma.TypeString}}},
-		answers:  []answer{{status: http.StatusOK, words: "The job, cancelled", body: jobBody{}}},
-		problems: []int{http.StatusNotFound, http.StatusConflict},
+		scope:     auth.ScopeOperate,
+		query:     []parameter{{"reason", "Why; kept with who asked. At most 255 bytes", &huma.Schema{Type: huma.TypeString}}},
+		successes: []success{{status: http.StatusOK, words: "The job, cancelled", body: jobBody{}}},
+		problems:  []int{http.StatusNotFound, http.StatusConflict},
 		serve: func(ctx context.Context, c *call) (reply, error) {
 			id, err := c.jobID()
 			if err != nil {
@@ -73,10 +73,10 @@ func (a *api) retryEndpoint() endpoint {
 				"same delivery key.",
 			Tags: []string{tagNotifications},
 		},
-		scope:    auth.ScopeOperate,
-		body:     reasonOnly(),
-		answers:  []answer{{status: http.StatusOK, words: "The job, pending", body: jobBody{}}},
-		problems: []int{http.StatusNotFound, http.StatusConflict},
+		scope:     auth.ScopeOperate,
+		body:      reasonOnly(),
+		successes: []success{{status: http.StatusOK, words: "The job, pending", body: jobBody{}}},
+		problems:  []int{http.StatusNotFound, http.StatusConflict},
 		serve: func(ctx context.Context, c *call) (reply, error) {
 			id, err := c.jobID()
 			if err != nil {
@@ -131,7 +131,7 @@ func (a *api) bulkRetryEndpoint() endpoint {
 			model: bulkRetryBody{}, example: `{"limit": 500, "perSecond": 20, "reason": "the provider is back"}`,
 			maxBytes: maxBodyBytes, optional: true,
 		},
-		answers: []answer{{status: http.StatusOK, words: "What was done", body: bulkRetriedBody{}}},
+		successes: []success{{status: http.StatusOK, words: "What was done", body: bulkRetriedBody{}}},
 		serve: func(ctx context.Context, c *call) (reply, error) {
 			params, err := decodeBulkRetry(c.body)
 			if err != nil {
@@ -161,7 +161,7 @@ func decodeBulkRetry(body []byte) (p notifyq.RedriveParams, err error) {
 		case "since":
 			p.Since = d.time(field, value)
 		case "limit":
-			p.Limit = d.count(field, value, 1000)
+			p.Limit = d.count(field, value, maxLimit)
 		case "perSecond":
 			p.PerSecond = d.number(field, value)
 		case "reason":

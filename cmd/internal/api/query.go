@@ -45,19 +45,18 @@ func readQuery(raw string, known []parameter) (url.Values, error) {
 	return query, nil
 }
 
-// limit reads a number of items. The library takes 0 for its default; who writes 0 does not mean that.
+// maxLimit is how many items the library gives, or changes, at most.
+const maxLimit = 1000
+
+// readLimit reads a number of items; 0 is none given, for which the library has a default. The rule is here because the
+// library would take a 0 for that, too, and because a list by idempotency key has no limit there.
 func readLimit(query url.Values) (int, error) {
-	text := query.Get("limit")
-	if text == "" {
+	if !query.Has("limit") {
 		return 0, nil
 	}
-	number, err := strconv.ParseUint(text, 10, 31)
-	switch {
-	case err != nil:
-		return 0, invalidRequest("limit", "must be a whole number between 1 and 1000")
-	case number == 0:
-		return -1, nil
-	default:
-		return int(number), nil
+	number, err := strconv.ParseUint(query.Get("limit"), 10, 31)
+	if err != nil || number < 1 || number > maxLimit {
+		return 0, invalidRequest("limit", "must be a whole number between 1 and 1,000")
 	}
+	return int(number), nil
 }

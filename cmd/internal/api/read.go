@@ -19,9 +19,9 @@ func (a *api) getEndpoint() endpoint {
 			OperationID: "get-notification", Method: http.MethodGet, Path: "/notifications/{id}", Summary: "Read a job",
 			Tags: []string{tagNotifications},
 		},
-		scope:    auth.ScopeRead,
-		answers:  []answer{{status: http.StatusOK, words: "The job", body: jobBody{}}},
-		problems: []int{http.StatusNotFound},
+		scope:     auth.ScopeRead,
+		successes: []success{{status: http.StatusOK, words: "The job", body: jobBody{}}},
+		problems:  []int{http.StatusNotFound},
 		serve: func(ctx context.Context, c *call) (reply, error) {
 			id, err := c.jobID()
 			if err != nil {
@@ -47,9 +47,9 @@ func (a *api) attemptsEndpoint() endpoint {
 			Description: "Over all retries by hand, oldest first.",
 			Tags:        []string{tagNotifications},
 		},
-		scope:    auth.ScopeRead,
-		answers:  []answer{{status: http.StatusOK, words: "The attempts", body: attemptsBody{}}},
-		problems: []int{http.StatusNotFound},
+		scope:     auth.ScopeRead,
+		successes: []success{{status: http.StatusOK, words: "The attempts", body: attemptsBody{}}},
+		problems:  []int{http.StatusNotFound},
 		serve: func(ctx context.Context, c *call) (reply, error) {
 			id, err := c.jobID()
 			if err != nil {
@@ -82,7 +82,7 @@ func (a *api) listEndpoint() endpoint {
 		},
 		scope: auth.ScopeRead,
 		query: listParameters(),
-		answers: []answer{{
+		successes: []success{{
 			status: http.StatusOK, words: "A page", body: pageBody{},
 			headers: map[string]string{"Link": `The next page, with rel="next"; absent at the end`},
 		}},
@@ -91,7 +91,7 @@ func (a *api) listEndpoint() endpoint {
 }
 
 func listParameters() []parameter {
-	const least, most = 1.0, 1000.0
+	const least, most = 1.0, float64(maxLimit)
 	text := &huma.Schema{Type: huma.TypeString}
 	return []parameter{
 		{"status", "Only jobs of this status", &huma.Schema{Type: huma.TypeString, Enum: []any{
@@ -114,7 +114,7 @@ func (a *api) list(ctx context.Context, c *call) (reply, error) {
 		return reply{}, err
 	}
 	if c.query.Has("idempotencyKey") {
-		return a.find(ctx, c, limit)
+		return a.find(ctx, c)
 	}
 	page, err := c.client.List(ctx, notifyq.ListParams{
 		Status: notifyq.Status(c.query.Get("status")), Recipient: c.query.Get("recipient"),
@@ -127,22 +127,19 @@ func (a *api) list(ctx context.Context, c *call) (reply, error) {
 	for i := range page.Jobs {
 		body.Items[i] = newJobBody(&page.Jobs[i])
 	}
-	answer := reply{body: body}
+	done := reply{body: body}
 	if page.Next != "" {
-		answer.header = [][2]string{{"Link", nextLink(c.query, page.Next)}}
+		done.header = [][2]string{{"Link", nextLink(c.query, page.Next)}}
 	}
-	return answer, nil
+	return done, nil
 }
 
 // find is a list of the one job that holds an idempotency key, or of none.
-func (a *api) find(ctx context.Context, c *call, limit int) (reply, error) {
+func (a *api) find(ctx context.Context, c *call) (reply, error) {
 	for _, other := range []string{"status", "recipient", "channel", "cursor"} {
 		if c.query.Has(other) {
 			return reply{}, invalidRequest("idempotencyKey", "must be the only filter")
 		}
-	}
-	if limit < 0 || limit > 1000 {
-		return reply{}, invalidRequest("limit", "must be between 1 and 1,000")
 	}
 	job, err := c.client.GetByKey(ctx, c.query.Get("idempotencyKey"))
 	switch {

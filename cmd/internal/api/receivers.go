@@ -26,7 +26,7 @@ func (a *api) receiversEndpoint() endpoint {
 		},
 		scope:       auth.ScopeOperate,
 		wholeSystem: true,
-		answers:     []answer{{status: http.StatusOK, words: "The receivers", body: receiversBody{}}},
+		successes:   []success{{status: http.StatusOK, words: "The receivers", body: receiversBody{}}},
 		serve: func(ctx context.Context, c *call) (reply, error) {
 			statuses, err := c.client.Endpoints(ctx)
 			items := make([]receiverBody, len(statuses))
@@ -65,8 +65,8 @@ func (a *api) enableEndpoint() endpoint {
 			model: enableBody{}, example: `{"perSecond": 20, "reason": "the receiver is back"}`,
 			maxBytes: maxBodyBytes, optional: true,
 		},
-		answers:  []answer{{status: http.StatusOK, words: "What was done", body: enabledBody{}}},
-		problems: []int{http.StatusNotFound},
+		successes: []success{{status: http.StatusOK, words: "What was done", body: enabledBody{}}},
+		problems:  []int{http.StatusNotFound},
 		serve: func(ctx context.Context, c *call) (reply, error) {
 			params, err := decodeEnable(c.body)
 			if err != nil {

@@ -30,7 +30,7 @@ func (a *api) scheduleEndpoint() endpoint {
 		body: &bodyType{
 			model: notificationBody{}, words: notificationWords(), example: notificationExample, maxBytes: maxBodyBytes,
 		},
-		answers: []answer{
+		successes: []success{
 			{status: http.StatusCreated, words: "Stored", body: jobBody{}, headers: location},
 			{
 				status: http.StatusOK, words: "The same request was stored before; the job as it is now", body: jobBody{},
@@ -74,8 +74,8 @@ func (a *api) batchEndpoint() endpoint {
 		body: &bodyType{
 			model: batchBody{}, example: `{"notifications": [` + notificationExample + `]}`, maxBytes: maxBatchBytes,
 		},
-		answers: []answer{{status: http.StatusOK, words: "One result for each notification, in order", body: resultsBody{}}},
-		serve:   a.scheduleBatch,
+		successes: []success{{status: http.StatusOK, words: "One result for each notification, in order", body: resultsBody{}}},
+		serve:     a.scheduleBatch,
 	}
 }
 

@@ -30,9 +30,7 @@ var ErrGrace = errors.New("requests were still running when the grace was over")
 
 // Config has working defaults in its zero value, but for where to listen.
 type Config struct {
-	// Addr is where Run listens, as host:port, unless it is given a Listener.
-	Addr string
-	// Listener is one from Listen. Run closes it.
+	// Listener is one from Listen, and required. Run closes it.
 	Listener net.Listener
 	// Logger gets what the server itself has to say. Nil is silent.
 	Logger *slog.Logger
@@ -71,18 +69,11 @@ func Listen(ctx context.Context, addr string) (net.Listener, error) {
 // grace, under a context that the stop does not cancel. It returns nil after that, ErrGrace if requests had to be cut
 // off, and otherwise why it can't serve. Requests are in their layers only if h comes from Wrap.
 func Run(ctx context.Context, h http.Handler, cfg Config) error {
-	ln := cfg.Listener
-	if ln == nil {
-		var err error
-		if ln, err = Listen(ctx, cfg.Addr); err != nil {
-			return err
-		}
-	}
 	base, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer cut()
 	server := cfg.server(h, base)
 	failed := make(chan error, 1)
-	go func() { failed <- server.Serve(ln) }()
+	go func() { failed <- server.Serve(cfg.Listener) }()
 	select {
 	case err := <-failed:
 		return fmt.Errorf("serve HTTP: %w", err)

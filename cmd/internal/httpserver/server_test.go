@@ -207,7 +207,7 @@ func TestListenErrorsNameTheSetting(t *testing.T) {
 	for addr, setting := range map[string]string{
 		taken.Addr().String(): "PORT: ", "127.0.0.1:99999": "PORT: ", "192.0.2.1:0": "HOST: ", "no such host:0": "HOST: ",
 	} {
-		err := Run(t.Context(), http.NotFoundHandler(), Config{Addr: addr})
+		_, err := Listen(t.Context(), addr)
 		require.Error(t, err)
 		require.True(t, strings.HasPrefix(err.Error(), setting), err)
 	}
