@@ -1,6 +1,7 @@
 package api
 
 import (
+	"errors"
 	"net/http"
 
 	"github.com/notifyq/notifyq/cmd/internal/auth"
@@ -13,7 +14,7 @@ const anonymous = "anonymous"
 func (a *api) authorize(c *call, r *http.Request, e *endpoint) error {
 	if len(a.cfg.Keys) == 0 {
 		c.client, c.actor = a.cfg.Client, anonymous
-		return nil
+		return requireLoopback(r)
 	}
 	key, known := auth.Find(a.cfg.Keys, auth.Presented(r))
 	switch {
@@ -34,5 +35,22 @@ func (a *api) authorize(c *call, r *http.Request, e *endpoint) error {
 		}
 	}
 	c.client, c.actor = key.Client(a.cfg.Client), key.Name()
+	return nil
+}
+
+// requireLoopback says in HTTP why a request to a server without keys is refused.
+func requireLoopback(r *http.Request) error {
+	switch err := auth.RequireLoopback(r); {
+	case errors.Is(err, auth.ErrUnknownHost):
+		return &refusal{
+			status: http.StatusForbidden, code: codeUnknownHost,
+			detail: "Without API keys the server answers only as localhost or by an address of the loopback.",
+		}
+	case err != nil:
+		return &refusal{
+			status: http.StatusForbidden, code: codeCrossOrigin,
+			detail: "Without API keys the server takes nothing from pages of other sites.",
+		}
+	}
 	return nil
 }

@@ -40,10 +40,10 @@ func readBody(w http.ResponseWriter, r *http.Request, t *bodyType) ([]byte, erro
 	switch {
 	case err != nil:
 		return nil, err
-	case len(body) == 0 && t.optional:
+	case len(body) == 0 && t.optional && !typed(r):
 		return nil, nil
 	}
-	if err := checkType(r); err != nil {
+	if err := checkType(r); err != nil || len(body) == 0 && t.optional {
 		return nil, err
 	}
 	err = strictjson.Check(body, strictjson.Limits{MaxDepth: maxBodyDepth})
@@ -68,6 +68,11 @@ func refuseBody(w http.ResponseWriter, r *http.Request) error {
 	refused := invalidRequest("body", "must not be given")
 	refused.header = closing()
 	return refused
+}
+
+// typed tells whether a request says what its body is, though it may have none.
+func typed(r *http.Request) bool {
+	return len(r.Header.Values("Content-Type"))+len(r.Header.Values("Content-Encoding")) > 0
 }
 
 // checkType takes application/json in UTF-8 and nothing that would have to be unpacked.

@@ -6,7 +6,7 @@
 // does not take in requests: it would accept duplicate members, other spellings of names and broken UTF-8, and repeat
 // submitted values in its errors. A request passes these gates, each with its own problem, before anything is stored:
 //
-//	key, scope            401, 403     access.go
+//	key and scope         401, 403     access.go; without keys, where it comes from: 403
 //	query                 400          query.go
 //	type and size         415, 413     body.go
 //	strict JSON           400          internal/strictjson

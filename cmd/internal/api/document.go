@@ -43,7 +43,8 @@ func newDocument() *huma.OpenAPI {
 		Components: &huma.Components{
 			Schemas: huma.NewMapRegistry("#/components/schemas/", namer),
 			SecuritySchemes: map[string]*huma.SecurityScheme{securityScheme: {
-				Type: "http", Scheme: "bearer", Description: "An API key. Where the server has none set, none is needed.",
+				Type: "http", Scheme: "bearer", Description: "An API key. Where the server has none set, none is needed, " +
+					"but requests must call it localhost or by an address of the loopback, and not come from pages of other sites.",
 			}},
 		},
 	}

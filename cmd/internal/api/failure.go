@@ -20,6 +20,8 @@ const (
 	codeUnauthorized         = "unauthorized"
 	codeMissingScope         = "missing_scope"
 	codeTenantKey            = "tenant_key"
+	codeUnknownHost          = "unknown_host"
+	codeCrossOrigin          = "cross_origin"
 	codeKeyReused            = "idempotency_key_reused"
 	codeNotCancellable       = "not_cancellable"
 	codeNotRedrivable        = "not_redrivable"

@@ -115,7 +115,7 @@ func TestEndlessChunksAreRefused(t *testing.T) {
 	defer conn.Close()
 	written := make(chan int)
 	go func() {
-		_, _ = io.WriteString(conn, "POST /notifications HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
+		_, _ = io.WriteString(conn, "POST /notifications HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
 		total := 0
 		chunk := fmt.Sprintf("%x\r\n%s\r\n", 32<<10, strings.Repeat(" ", 32<<10))
 		for {
@@ -141,14 +141,14 @@ func TestEndlessChunksAreRefused(t *testing.T) {
 func TestAnnouncedBodiesThatDoNotCome(t *testing.T) {
 	t.Parallel()
 	s := serve(t, nil)
-	head := "POST /notifications HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+	head := "POST /notifications HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 	require.Equal(t, http.StatusRequestEntityTooLarge, s.raw(t, head+"Content-Length: 999999999\r\n\r\n"), "before anything is read")
 	require.Equal(t, http.StatusRequestEntityTooLarge, s.raw(t, head+"Content-Length: 999999999\r\nExpect: 100-continue\r\n\r\n"),
 		"without asking for it")
 	require.Equal(t, http.StatusBadRequest, s.raw(t, head+"Transfer-Encoding: chunked\r\n\r\nzz\r\n"))
 	require.Equal(t, http.StatusBadRequest, s.raw(t, head+"Content-Length: 5\r\nContent-Length: 6\r\n\r\n"))
 	require.Equal(t, http.StatusNotFound,
-		s.raw(t, "DELETE /notifications/"+uuid.NewString()+" HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
+		s.raw(t, "DELETE /notifications/"+uuid.NewString()+" HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
 		"no chunks are no body")
 	length := strconv.Itoa(len(body()))
 	require.Equal(t, http.StatusContinue, s.raw(t, head+"Content-Length: "+length+"\r\nExpect: 100-continue\r\n\r\n"+body()))
@@ -165,7 +165,7 @@ func TestBodyThatTakesTooLongIsAnswered(t *testing.T) {
 	impatient.Start()
 	t.Cleanup(impatient.Close)
 	s.url = impatient.URL
-	head := "POST /notifications HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+	head := "POST /notifications HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 	require.Equal(t, http.StatusRequestTimeout, s.raw(t, head+"Content-Length: 100\r\n\r\n{"))
 	require.Equal(t, http.StatusRequestTimeout, s.raw(t, head+"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n"))
 	require.Zero(t, s.stored(t))
@@ -180,7 +180,7 @@ func TestPipelinedRequestsAreAnsweredInOrder(t *testing.T) {
 	var sent strings.Builder
 	for i := range 10 {
 		text := body("idempotencyKey", strconv.Quote(strconv.Itoa(i)))
-		fmt.Fprintf(&sent, "POST /notifications HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nX-Request-ID: r%d\r\nContent-Length: %d\r\n\r\n%s", i, len(text), text)
+		fmt.Fprintf(&sent, "POST /notifications HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nX-Request-ID: r%d\r\nContent-Length: %d\r\n\r\n%s", i, len(text), text)
 	}
 	_, err = io.WriteString(conn, sent.String())
 	require.NoError(t, err)
@@ -203,7 +203,7 @@ func TestClientThatLeavesIsNoError(t *testing.T) {
 		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(s.url, "http://"))
 		require.NoError(t, err)
 		text := body("idempotencyKey", strconv.Quote(strconv.Itoa(i)))
-		whole := "POST /notifications HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: " + strconv.Itoa(len(text)) + "\r\n\r\n" + text
+		whole := "POST /notifications HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: " + strconv.Itoa(len(text)) + "\r\n\r\n" + text
 		_, err = io.WriteString(conn, whole[:len(whole)-i%2])
 		require.NoError(t, err)
 		conn.Close()

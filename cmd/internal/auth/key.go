@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -154,11 +153,7 @@ func (k Key) MarshalText() ([]byte, error) { return []byte(k.Name()), nil }
 // RequireKeys refuses to serve others than the own machine without keys: it returns an error that names HOST and
 // API_KEYS if there are none and host is not an address of the loopback, or localhost. The empty host is every address.
 func RequireKeys(host string, keys []Key) error {
-	if len(keys) > 0 || strings.EqualFold(host, "localhost") {
-		return nil
-	}
-	addr, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(host, "["), "]"))
-	if err == nil && addr.Unmap().IsLoopback() {
+	if len(keys) > 0 || isLoopback(strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")) {
 		return nil
 	}
 	return errors.New("HOST: must be a loopback address unless API_KEYS is set")
