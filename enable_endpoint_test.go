@@ -77,6 +77,26 @@ func TestEnablingAnEndpointThatIsEnabledBringsBackWhatIsStillHeld(t *testing.T) 
 	require.Equal(t, 2, b.count(t, "@outbox_events where parked_at is not null"))
 }
 
+func TestEnablingWithinALimitGoesOnWhereItEnded(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	b.endpoint(t, "a", "2 hours", "1 hour")
+	ids := append(b.park(t, 1200, "a", notifyq.ParkedExhausted), b.park(t, 300, "a", notifyq.ParkedDisabled)...)
+	p := notifyq.EnableParams{Name: "a", Limit: 1100}
+	require.Equal(t, 1100, b.enable(t, p))
+	require.Len(t, b.back(t), 1100)
+	require.Equal(t, 400, b.enable(t, p), "what it missed while it failed is still known")
+	require.ElementsMatch(t, ids, b.back(t))
+	require.Zero(t, b.enable(t, p))
+	later := b.park(t, 1, "a", notifyq.ParkedExhausted) // the endpoint does not fail
+	require.Zero(t, b.enable(t, p))
+	require.NotContains(t, b.back(t), later[0])
+	for _, limit := range []int{-1, 1_000_001} {
+		_, err := b.client.EnableEndpoint(t.Context(), notifyq.EnableParams{Name: "a", Limit: limit})
+		require.ErrorIs(t, err, notifyq.ErrInvalid)
+	}
+}
+
 func TestEnablingAnUnknownEndpointIsNotFound(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)

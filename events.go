@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/base64"
+	"math"
 	"time"
 
 	"github.com/google/uuid"
@@ -264,6 +265,9 @@ type EnableParams struct {
 	Name string
 	// PerSecond spaces what it missed, as RedriveEventsParams.PerSecond does.
 	PerSecond float64
+	// Limit is how many events to bring back at most, for callers that have no time for all: call again while as many came
+	// back. Zero is all; at most 1,000,000. A relay brings back by itself, unpaced, what is still held some seconds later.
+	Limit     int
 	Operation Operation
 }
 
@@ -275,6 +279,9 @@ func (c *Client) EnableEndpoint(ctx context.Context, p EnableParams) (int, error
 	every, err := pace(p.PerSecond)
 	if err = cmp.Or(err, c.wholeOutbox(), checkName("Name", p.Name, maxEndpointBytes), checkOperation(p.Operation)); err != nil {
 		return 0, err
+	}
+	if p.Limit < 0 || p.Limit > maxEnable {
+		return 0, invalid("Limit", "must be between 0 and 1,000,000")
 	}
 	var since time.Time
 	var found bool
@@ -294,23 +301,28 @@ func (c *Client) EnableEndpoint(ctx context.Context, p EnableParams) (int, error
 		// The first failures may have been recorded before the endpoint was known to fail.
 		missed.Reason, missed.Since = "", since.Add(-time.Minute)
 	}
-	total, err := c.bringBack(ctx, missed, every, p.Operation)
-	if err != nil || since.IsZero() {
+	limit := cmp.Or(p.Limit, math.MaxInt)
+	total, err := c.bringBack(ctx, missed, limit, every, p.Operation)
+	if err != nil || total == limit || since.IsZero() { // at the limit there may be more, which since is needed to find
 		return total, err
 	}
 	return total, databaseError("enable", c.store.NothingMissed(ctx, c.pool, p.Name, since))
 }
 
-// bringBack redrives all that are chosen, in steps.
-func (c *Client) bringBack(ctx context.Context, f store.ParkedFilter, every time.Duration, op Operation) (total int, err error) {
-	for {
-		done, last, err := c.redriveEvents(ctx, f, maxRedrive, every, op)
+// maxEnable bounds EnableParams.Limit.
+const maxEnable = 1_000_000
+
+// bringBack redrives what is chosen, in steps, up to limit.
+func (c *Client) bringBack(ctx context.Context, f store.ParkedFilter, limit int, every time.Duration, op Operation) (total int, err error) {
+	for total < limit {
+		done, last, err := c.redriveEvents(ctx, f, min(limit-total, maxRedrive), every, op)
 		total += done.Retried
 		if err != nil || done.Retried == 0 {
 			return total, err
 		}
 		f.After = last
 	}
+	return total, nil
 }
 
 // wholeOutbox refuses a client that is limited to a tenant.

@@ -184,7 +184,7 @@ func TestPausedChannelsAndReceivers(t *testing.T) {
 	require.NoError(t, err)
 	require.JSONEq(t, `{"items":[{"name":"shop","failures":7,"failingSince":"2026-01-01T00:00:00.000000Z",
 		"disabledAt":"2026-01-06T00:00:00.000000Z","reason":"failing"}]}`, s.get(t, "/webhook-endpoints").body)
-	require.JSONEq(t, `{"name":"shop","retried":0}`, s.post(t, "/webhook-endpoints/shop/enable", `{"reason":"ok"}`).body)
+	require.JSONEq(t, `{"name":"shop","retried":0,"more":false}`, s.post(t, "/webhook-endpoints/shop/enable", `{"reason":"ok"}`).body)
 	require.Contains(t, s.get(t, "/webhook-endpoints").body, `"disabledAt":null`)
 }
 

@@ -49,14 +49,19 @@ type enabledBody struct {
 	_       struct{} `additionalProperties:"true"`
 	Name    string   `json:"name" example:"default"`
 	Retried int      `json:"retried" minimum:"0" doc:"How many events that it missed are to be sent again"`
+	More    bool     `json:"more" doc:"There may be more that it missed: ask again"`
 }
+
+// maxEnabled is how many events a request brings back at most. That took 1 s where it was measured, of the 5 s that a
+// request has.
+const maxEnabled = 10_000
 
 func (a *api) enableEndpoint() endpoint {
 	return endpoint{
 		op: huma.Operation{
 			OperationID: "enable-webhook-endpoint", Method: http.MethodPost, Path: "/webhook-endpoints/{name}/enable",
 			Summary:     "Enable a receiver of events",
-			Description: "Lets events go to it again, and brings back those that it missed.",
+			Description: "Lets events go to it again, and brings back those that it missed, up to 10,000. Repeat it while there are more.",
 			Tags:        []string{tagWebhooks},
 		},
 		scope:       auth.ScopeOperate,
@@ -72,9 +77,9 @@ func (a *api) enableEndpoint() endpoint {
 			if err != nil {
 				return reply{}, err
 			}
-			params.Name, params.Operation.Actor = c.path("name"), c.actor
+			params.Name, params.Limit, params.Operation.Actor = c.path("name"), maxEnabled, c.actor
 			retried, err := c.client.EnableEndpoint(ctx, params)
-			return reply{body: enabledBody{Name: params.Name, Retried: retried}}, err
+			return reply{body: enabledBody{Name: params.Name, Retried: retried, More: retried == maxEnabled}}, err
 		},
 	}
 }
