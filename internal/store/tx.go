@@ -170,6 +170,8 @@ func Describe(err error) string {
 		return "database call cancelled"
 	case pgconn.Timeout(err):
 		return "database connection timed out"
+	case IsMisfit(err):
+		return fmt.Sprintf("statement and values do not fit (%T)", err)
 	default:
 		return fmt.Sprintf("database connection failed (%T)", err)
 	}

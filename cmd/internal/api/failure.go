@@ -6,8 +6,6 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/jackc/pgx/v5/pgconn"
-
 	"github.com/notifyq/notifyq"
 	"github.com/notifyq/notifyq/cmd/internal/httpserver"
 	"github.com/notifyq/notifyq/internal/store"
@@ -100,6 +98,12 @@ func refusalOf(err error) *refusal {
 			status: http.StatusConflict, code: codeNotRedrivable,
 			detail: "Only a failed or dead-lettered notification that has neither expired nor been erased can be retried.",
 		}
+	case errors.Is(err, notifyq.ErrSchema):
+		return &refusal{
+			status: http.StatusServiceUnavailable, code: codeUnavailable,
+			detail: "The database does not have the schema that this server needs, or lacks a right on it.",
+			header: [][2]string{{"Retry-After", retryAfter}},
+		}
 	case databaseAway(err):
 		return &refusal{
 			status: http.StatusServiceUnavailable, code: codeUnavailable, detail: "The database does not answer. Try again.",
@@ -126,17 +130,18 @@ func fieldError(e *notifyq.InvalidError) httpserver.FieldError {
 	}
 }
 
-// databaseAway tells an error that goes away when the database is back, or less busy, or has its schema. What the server
-// did not say, and the library does not know, is a connection that broke or was never made; pgx has no type for some of
-// these ("conn closed").
+// databaseAway tells an error that goes away when the database is back, or less busy. What the server did not say, and
+// no mistake of ours explains, is a connection that broke or was never made; pgx has no type for some of these.
 func databaseAway(err error) bool {
-	var pg *pgconn.PgError
-	return errors.Is(err, notifyq.ErrSchema) || !errors.As(err, &pg) || awayState(pg.Code)
+	if code := store.Code(err); code != "" {
+		return awayState(code)
+	}
+	return !store.IsMisfit(err)
 }
 
 func awayState(code string) bool {
 	switch code {
-	case "25006", "28000", "28P01", "3D000", "40001", "40P01", "55P03": // read-only, refused, conflicts that last, locked
+	case "25006", "0A000", "28000", "28P01", "3D000", "40001", "40P01", "55P03": // a standby, refused, conflicts that last, locked
 		return true
 	}
 	switch code[:min(2, len(code))] {
