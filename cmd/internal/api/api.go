@@ -39,6 +39,9 @@ type Config struct {
 	Demo http.Handler
 	// Timeout bounds a request's wait for the database, after which it is answered with a 503. Default 5 s.
 	Timeout time.Duration
+	// BodyMemory bounds, in bytes, what bodies over 128 KiB may take together, as sent; beyond it they are answered with a
+	// 503. Default 32 MiB. Below 8 MiB no batch of the largest size is taken.
+	BodyMemory int64
 }
 
 // api is what the endpoints share.
@@ -47,6 +50,7 @@ type api struct {
 	mux      *http.ServeMux
 	huma     huma.API
 	patterns []string // that the mux has
+	bodies   memory
 }
 
 // New is the whole API in its layers, for httpserver.Run.
@@ -65,8 +69,12 @@ func newAPI(cfg Config) (*api, error) {
 	if cfg.Timeout < 0 {
 		return nil, errors.New("api: Timeout must not be negative")
 	}
+	if cfg.BodyMemory < 0 {
+		return nil, errors.New("api: BodyMemory must not be negative")
+	}
 	cfg.Timeout = cmp.Or(cfg.Timeout, DefaultTimeout)
 	a := &api{cfg: cfg, mux: http.NewServeMux()}
+	a.bodies.left.Store(cmp.Or(cfg.BodyMemory, DefaultBodyMemory))
 	a.huma = humago.New(a.mux, huma.Config{OpenAPI: newDocument()})
 	for _, e := range a.endpoints() {
 		a.add(e)

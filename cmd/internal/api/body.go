@@ -3,6 +3,7 @@ package api
 import (
 	"bytes"
 	"errors"
+	"io"
 	"mime"
 	"net"
 	"net/http"
@@ -32,11 +33,11 @@ type bodyType struct {
 }
 
 // readBody reads a body that is strict JSON, or nothing where that is allowed. A nil type takes none.
-func readBody(w http.ResponseWriter, r *http.Request, t *bodyType) ([]byte, error) {
+func readBody(w http.ResponseWriter, r *http.Request, t *bodyType, s *share) ([]byte, error) {
 	if t == nil {
-		return nil, refuseBody(w, r)
+		return nil, refuseBody(w, r, s)
 	}
-	body, err := readAll(w, r, t.maxBytes)
+	body, err := readAll(w, r, t.maxBytes, s)
 	switch {
 	case err != nil:
 		return nil, err
@@ -58,11 +59,11 @@ func readBody(w http.ResponseWriter, r *http.Request, t *bodyType) ([]byte, erro
 }
 
 // refuseBody is for endpoints without a body: one that is passed over in silence was meant to do something.
-func refuseBody(w http.ResponseWriter, r *http.Request) error {
+func refuseBody(w http.ResponseWriter, r *http.Request, s *share) error {
 	if r.ContentLength == 0 {
 		return nil
 	}
-	if _, err := readAll(w, r, 0); err == nil {
+	if _, err := readAll(w, r, 0, s); err == nil {
 		return nil // chunks, but none
 	}
 	refused := invalidRequest("body", "must not be given")
@@ -102,7 +103,7 @@ func checkType(r *http.Request) error {
 }
 
 // readAll reads at most maxBytes, whatever length was announced. Memory is taken as bytes arrive.
-func readAll(w http.ResponseWriter, r *http.Request, maxBytes int64) ([]byte, error) {
+func readAll(w http.ResponseWriter, r *http.Request, maxBytes int64, s *share) ([]byte, error) {
 	if r.ContentLength > maxBytes {
 		return nil, tooLarge(maxBytes)
 	}
@@ -111,7 +112,8 @@ func readAll(w http.ResponseWriter, r *http.Request, maxBytes int64) ([]byte, er
 		const trusted = 8 << 10
 		body.Grow(int(min(r.ContentLength, trusted)) + bytes.MinRead)
 	}
-	_, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, maxBytes))
+	limited := http.MaxBytesReader(w, r.Body, maxBytes)
+	_, err := body.ReadFrom(s.reader(limited))
 	var larger *http.MaxBytesError
 	var network net.Error
 	switch {
@@ -119,6 +121,12 @@ func readAll(w http.ResponseWriter, r *http.Request, maxBytes int64) ([]byte, er
 		return body.Bytes(), nil
 	case errors.As(err, &larger):
 		return nil, tooLarge(maxBytes)
+	case errors.Is(err, errNoMemory):
+		// To the end, since a client that is cut off while it sends does not see the answer; but keeping nothing.
+		body = bytes.Buffer{}
+		s.giveBack()
+		_, _ = io.Copy(io.Discard, limited)
+		return nil, overloaded()
 	case errors.As(err, &network) && network.Timeout():
 		return nil, &refusal{
 			status: http.StatusRequestTimeout, code: codeRequestTimeout, detail: "The body took too long.", header: closing(),
@@ -134,6 +142,14 @@ func tooLarge(maxBytes int64) error {
 	return &refusal{
 		status: http.StatusRequestEntityTooLarge, code: codeBodyTooLarge,
 		detail: "The body must be at most " + strconv.FormatInt(maxBytes, 10) + " bytes.", header: closing(),
+	}
+}
+
+// overloaded asks to come back soon: those who have the memory need a second or two each.
+func overloaded() error {
+	return &refusal{
+		status: http.StatusServiceUnavailable, code: codeOverloaded, detail: "Too many large bodies are on their way. Try again.",
+		header: [][2]string{{"Retry-After", "2"}},
 	}
 }
 

@@ -71,7 +71,9 @@ func (c *call) operation(reason string) notifyq.Operation {
 func (a *api) add(e endpoint) {
 	op := a.document(e)
 	a.handle(op, func(w http.ResponseWriter, r *http.Request) {
-		c, err := a.admit(w, r, &e)
+		s := &share{of: &a.bodies}
+		defer s.giveBack()
+		c, err := a.admit(w, r, &e, s)
 		if err != nil {
 			a.fail(w, r, err)
 			return
@@ -88,7 +90,7 @@ func (a *api) add(e endpoint) {
 }
 
 // admit takes a request through the gates.
-func (a *api) admit(w http.ResponseWriter, r *http.Request, e *endpoint) (*call, error) {
+func (a *api) admit(w http.ResponseWriter, r *http.Request, e *endpoint, s *share) (*call, error) {
 	c := &call{path: r.PathValue}
 	if err := a.authorize(c, r, e); err != nil {
 		return nil, err
@@ -97,7 +99,7 @@ func (a *api) admit(w http.ResponseWriter, r *http.Request, e *endpoint) (*call,
 	if c.query, err = readQuery(r.URL.RawQuery, e.query); err != nil {
 		return nil, err
 	}
-	if c.body, err = readBody(w, r, e.body); err != nil {
+	if c.body, err = readBody(w, r, e.body, s); err != nil {
 		return nil, err
 	}
 	return c, nil

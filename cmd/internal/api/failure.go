@@ -28,6 +28,7 @@ const (
 	codeBodyTooLarge         = "body_too_large"
 	codeUnsupportedMediaType = "unsupported_media_type"
 	codeUnavailable          = "database_unavailable"
+	codeOverloaded           = "overloaded"
 )
 
 // retryAfter is when to come back while the database is away, in seconds.
