@@ -4,7 +4,7 @@
 //
 //  1. the server at Config.URL, and nothing is started;
 //  2. server binaries on this machine, as a private cluster in a temporary folder on loopback;
-//  3. Config.Fallbacks in their order, such as a container or a download.
+//  3. Config.Fallbacks in their order, such as a container, or binaries that are downloaded.
 //
 // The data is thrown away. Stop ends the server and removes its folder. On Linux the server also ends when this process
 // is killed, and its folder is removed by the next Start of any process; elsewhere it ends within a minute of that.
@@ -44,12 +44,30 @@ type Config struct {
 	binaries func(context.Context) []string
 }
 
-// Fallback is another way to a database.
+// Fallback is another way to a database. It has one of the two functions.
 type Fallback struct {
 	// Name is for the error that lists what was tried.
 	Name string
 	// Start returns the URL of a superuser's connection, and what stops the server.
 	Start func(context.Context) (url string, stop func() error, err error)
+	// Binaries returns a folder with initdb and postgres, from which a private cluster is started as from local ones.
+	Binaries func(context.Context) (folder string, err error)
+}
+
+func (f Fallback) start(ctx context.Context, cfg Config) (*Server, error) {
+	if f.Binaries != nil {
+		bin, err := f.Binaries(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return startCluster(ctx, bin, cfg)
+	}
+	url, stop, err := f.Start(ctx)
+	if err != nil {
+		return nil, err
+	}
+	cfg.Log.InfoContext(ctx, "started a throw-away PostgreSQL", "from", f.Name)
+	return &Server{url: url, stop: stop}, nil
 }
 
 // Server is a PostgreSQL that is ready for connections. Its methods may be called concurrently.
@@ -82,10 +100,9 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 		if ctx.Err() != nil {
 			break
 		}
-		url, stop, err := f.Start(ctx)
+		s, err := f.start(ctx, cfg)
 		if err == nil {
-			cfg.Log.InfoContext(ctx, "started a throw-away PostgreSQL", "from", f.Name)
-			return &Server{url: url, stop: stop}, nil
+			return s, nil
 		}
 		tried.add(f.Name, err)
 	}
@@ -106,14 +123,22 @@ func startLocal(ctx context.Context, cfg Config, tried *attempts) *Server {
 		if ctx.Err() != nil {
 			return nil
 		}
-		c, err := newCluster(ctx, bin, cfg)
+		s, err := startCluster(ctx, bin, cfg)
 		if err == nil {
-			cfg.Log.InfoContext(ctx, "started a throw-away PostgreSQL", "from", bin, "port", c.port)
-			return &Server{url: c.url(), cluster: c, stop: c.remove}
+			return s
 		}
 		tried.add(bin, err)
 	}
 	return nil
+}
+
+func startCluster(ctx context.Context, bin string, cfg Config) (*Server, error) {
+	c, err := newCluster(ctx, bin, cfg)
+	if err != nil {
+		return nil, err
+	}
+	cfg.Log.InfoContext(ctx, "started a throw-away PostgreSQL", "from", bin, "port", c.port)
+	return &Server{url: c.url(), cluster: c, stop: c.remove}, nil
 }
 
 // URL is a superuser's connection string. It holds the password.

@@ -213,6 +213,33 @@ func TestFallbackIsUsedAndStoppedOnce(t *testing.T) {
 	s.stopErr = nil // expected; the cleanup looks at it
 }
 
+// A server from binaries that were not here before is a cluster like any other: it stops, starts and leaves nothing.
+func TestFallbackOfBinariesIsAClusterOfOurs(t *testing.T) {
+	t.Parallel()
+	local := localBinaries(t.Context())
+	if len(local) == 0 {
+		t.Skip("no server binaries here")
+	}
+	dir := publicDir(t)
+	s := start(t, Config{
+		Dir: dir, binaries: func(context.Context) []string { return nil },
+		Fallbacks: []Fallback{
+			{Name: "mirror", Binaries: func(context.Context) (string, error) { return "", errors.New("no network") }},
+			{Name: "download", Binaries: func(context.Context) (string, error) { return local[0], nil }},
+		},
+	})
+	if err := s.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	connect(t, s.URL())
+	if err := s.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if left := entries(t, dir); len(left) > 0 {
+		t.Errorf("left in the folder: %v", left)
+	}
+}
+
 func TestCancelledStartLeavesNothing(t *testing.T) {
 	t.Parallel()
 	for _, after := range []time.Duration{0, 50 * time.Millisecond, 300 * time.Millisecond} {
