@@ -31,11 +31,11 @@ func (p Process) healthcheck(ctx context.Context, path string) int {
 	}
 	ctx, cancel := context.WithTimeout(ctx, healthcheckTimeout)
 	defer cancel()
-	return p.ended(get(ctx, "http://"+net.JoinHostPort(reachable(s.Host), strconv.Itoa(s.Port))+path))
+	return p.ended(get(ctx, "http://"+net.JoinHostPort(Reachable(s.Host), strconv.Itoa(s.Port))+path))
 }
 
-// reachable is the own machine's address for one that means all of its addresses.
-func reachable(host string) string {
+// Reachable is the own machine's address for one that means all of its addresses.
+func Reachable(host string) string {
 	addr, err := netip.ParseAddr(host)
 	switch {
 	case err != nil || !addr.IsUnspecified():

@@ -110,9 +110,9 @@ func TestHealthcheckAsksTheProcessNextDoor(t *testing.T) {
 		require.Equal(t, want, code, path+out)
 	}
 	require.Zero(t, p.end())
-	require.Equal(t, "::1", reachable("::"))
-	require.Equal(t, "10.0.0.1", reachable("10.0.0.1"))
-	require.Equal(t, "localhost", reachable("localhost"))
+	require.Equal(t, "::1", Reachable("::"))
+	require.Equal(t, "10.0.0.1", Reachable("10.0.0.1"))
+	require.Equal(t, "localhost", Reachable("localhost"))
 }
 
 func TestLogHoldsNothingOfTheDatabaseOrANotification(t *testing.T) {

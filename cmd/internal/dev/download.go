@@ -45,6 +45,7 @@ func (d download) binaries(ctx context.Context) (folder string, err error) {
 		return "", err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
+	defer logIn(work)()
 	unpacked := make(chan error, 1)
 	go func() { unpacked <- d.unpack(work) }() // which can't be told to stop; the process is about to
 	select {
@@ -66,7 +67,6 @@ func (d download) binaries(ctx context.Context) (folder string, err error) {
 // run as root and outlive us; so its data folder is one that it can't have, and that this is what it fails at tells that
 // all before went well.
 func (d download) unpack(work string) error {
-	defer d.logIn(work)()
 	cfg := embedded.DefaultConfig().Version(serverVersion).Port(0).Logger(io.Discard).
 		CachePath(work).BinariesPath(filepath.Join(work, "server")).RuntimePath(filepath.Join(work, "run")).
 		DataPath(work + string(filepath.Separator) + ".")
@@ -82,7 +82,7 @@ func (d download) unpack(work string) error {
 
 // logIn lets the library have its log in work, where it is removed with all else: it has no setting for that, and leaves
 // it behind when it fails. Nothing else runs in this process yet.
-func (download) logIn(work string) (restore func()) {
+func logIn(work string) (restore func()) {
 	name := "TMPDIR"
 	if runtime.GOOS == "windows" {
 		name = "TMP"
