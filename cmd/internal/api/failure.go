@@ -135,14 +135,14 @@ func fieldError(e *notifyq.InvalidError) httpserver.FieldError {
 // no mistake of ours explains, is a connection that broke or was never made; pgx has no type for some of these.
 func databaseAway(err error) bool {
 	if code := store.Code(err); code != "" {
-		return awayState(code)
+		return store.IsReadOnly(err) || awayState(code)
 	}
 	return !store.IsMisfit(err)
 }
 
 func awayState(code string) bool {
 	switch code {
-	case "25006", "0A000", "28000", "28P01", "3D000", "40001", "40P01", "55P03": // a standby, refused, conflicts that last, locked
+	case "28000", "28P01", "3D000", "40001", "40P01", "55P03": // refused, conflicts that last, locked
 		return true
 	}
 	switch code[:min(2, len(code))] {
