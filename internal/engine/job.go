@@ -29,6 +29,15 @@ type Job struct {
 	startedAt time.Time
 	deadline  time.Time
 	settled   atomic.Bool
+	moved     atomic.Bool // its row was written since the claim
+}
+
+// place is where its row stands, if that is still where the claim left it.
+func (j *Job) place() (p store.Place) {
+	if !j.moved.Load() {
+		p = j.Place
+	}
+	return p
 }
 
 type jobState uint8

@@ -63,6 +63,7 @@ func (k *keeper) renew(ctx context.Context, jobs []*Job, statement renewal) (map
 	held := make(map[store.Claim]*Job, len(jobs))
 	var claims store.Claims
 	for _, j := range jobs {
+		j.moved.Store(true)
 		held[store.Claim{ID: j.ID, Token: j.Token}] = j
 		claims.Add(j.ID, j.Token)
 	}

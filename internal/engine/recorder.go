@@ -83,7 +83,7 @@ func (r *recorder) record(ctx context.Context, batch []outcome) (writeback.Held,
 		ago, lasted := timing.Elapsed(o.job.startedAt, now), timing.Elapsed(o.job.startedAt, o.ended)
 		switch o.kind {
 		case sent:
-			b.Sent = append(b.Sent, store.Sent{ID: id, Token: token, ProviderID: o.result.ProviderID})
+			b.Sent = append(b.Sent, store.Sent{ID: id, Token: token, ProviderID: o.result.ProviderID, Place: o.job.place()})
 		case retried:
 			b.Retried = append(b.Retried, store.Retried{
 				ID: id, Token: token, Delay: o.decision.Delay,

@@ -58,7 +58,12 @@ type Claimed struct {
 	Park                                     bool
 	NextAttemptAt, FirstAttemptAt            time.Time
 	ExpiresIn                                time.Duration // 0: never
+	Place                                    Place
 }
+
+// Place is where the queue's row stands, until it is changed or the table rewritten: a hint that saves a descent of the
+// index where it still holds.
+type Place = pgtype.TID
 
 // Each probe walks notification_queue_due from its mark and stops at its limit; a lane stops probing when it has enough,
 // so an idle channel costs three index descents. The row comparison with (next_attempt_at, id) is part of the index
@@ -100,11 +105,12 @@ with due as materialized (
            first_attempt_at = coalesce(q.first_attempt_at, statement_timestamp()), updated_at = statement_timestamp()
       from due
      where q.ctid = due.place
-    returning q.id, q.attempt_count, q.max_attempts, q.redrive_count, q.next_attempt_at, q.first_attempt_at, q.expires_at
+    returning q.id, q.ctid as place, q.attempt_count, q.max_attempts, q.redrive_count, q.next_attempt_at, q.first_attempt_at,
+              q.expires_at
 )
 select c.id, n.tenant, n.channel, n.recipient, n.recipient_key, n.payload, n.priority, c.attempt_count, c.max_attempts,
        c.redrive_count, n.on_ambiguous = 1, c.next_attempt_at, c.first_attempt_at,
-       n.trace_context, coalesce((extract(epoch from c.expires_at - statement_timestamp()) * 1000000)::bigint, 0)
+       n.trace_context, coalesce((extract(epoch from c.expires_at - statement_timestamp()) * 1000000)::bigint, 0), c.place
   from claimed c
   join @notifications n on n.id = any(array[c.id])`
 
@@ -156,7 +162,7 @@ func collectClaimed(rows pgx.Rows, limit int) ([]Claimed, error) {
 		var trace pgtype.Text
 		if err := rows.Scan((*[16]byte)(&j.ID), &j.Tenant, &j.Channel, &j.Recipient, &j.RecipientKey, &j.Payload, &j.Priority,
 			&j.AttemptCount, &j.MaxAttempts, &j.RedriveCount, &j.Park, &j.NextAttemptAt, &j.FirstAttemptAt,
-			&trace, &expiresInMicros); err != nil {
+			&trace, &expiresInMicros, &j.Place); err != nil {
 			return nil, err
 		}
 		j.TraceContext = trace.String

@@ -147,7 +147,7 @@ func (b *burst) requireFencedLookups(t *testing.T, jobs []Claimed, token uuid.UU
 	}{
 		"renew":   {b.store.sql.renew, lease},
 		"start":   {b.store.sql.start, lease},
-		"sent":    {b.store.sql.sent, sentArgs(batch)},
+		"sent":    {b.store.sql.sentByID, sentArgs(batch.Sent, batch.Events)},
 		"ended":   {b.store.sql.ended, endedArgs(batch)},
 		"retry":   {b.store.sql.retry, retryArgs(batch)},
 		"release": {b.store.sql.release, releaseArgs(batch.Released)},

@@ -15,6 +15,7 @@ import (
 type Sent struct {
 	ID, Token  uuid.UUID
 	ProviderID string
+	Place      Place // where the claim left its row; not Valid: unknown
 }
 
 // Ended is a claim that ends its job in FAILED or DEAD_LETTERED. Class is empty if there was no attempt to record, as
@@ -56,13 +57,17 @@ type Batch struct {
 // returned. Nothing but id and token may be named in its condition: 'and status = 1' would let the planner walk the
 // partial index of claims in progress, at 24 ms a job under a held snapshot; a CHECK makes a live token imply
 // PROCESSING. Rows are deleted in the order of the parameters, which is that of the ids.
+//
+// A row is looked for where its claim left it (foundByPlace), and by id if that is unknown. The id is compared all the same,
+// in a form that no index serves, since another row may have come to the place. One that moved is not found so, and looked
+// for by id in a statement of its own.
 const sentSQL = `
 with clock as materialized (
     select to_char(statement_timestamp() at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') as text
 ), gone as (
     delete from @notification_queue q
-     using unnest($1::uuid[], $2::uuid[], $3::text[]) as f(id, token, provider_id)
-     where q.id = any(array[f.id]) and q.claim_token = f.token
+     using unnest($1::uuid[], $2::uuid[], $3::text[], $5::tid[]) as f(id, token, provider_id, place)
+     where {found} and q.claim_token = f.token
     returning q.id, q.attempt_count, q.max_attempts, q.reconciliation_granted, q.redrive_count,
               q.last_redriven_at, q.first_attempt_at, q.tenant, q.last_error, f.provider_id
 ), outcome as (
@@ -78,6 +83,11 @@ with clock as materialized (
       from (select @event_id(id, 2::smallint, redrive_count) as event, * from gone offset 0) g cross join clock where $4
 )
 select id from gone`
+
+const (
+	foundByPlace = `q.ctid = f.place and q.id is not distinct from f.id`
+	foundByID    = `q.id = any(array[f.id])`
+)
 
 // The same for the other ends, with the attempt beside the outcome.
 const endedSQL = `
@@ -152,9 +162,13 @@ func (s *Store) Record(ctx context.Context, pool *pgxpool.Pool, batch *Batch) ([
 	slices.SortFunc(batch.Released, func(a, b Released) int { return bytes.Compare(a.ID[:], b.ID[:]) })
 	slices.SortFunc(batch.Retried, func(a, b Retried) int { return bytes.Compare(a.ID[:], b.ID[:]) })
 	done := make([]uuid.UUID, 0, batch.Len())
+	placed, unplaced := byPlace(batch.Sent)
 	err := recording(ctx, pool, func(b *pgx.Batch) {
-		if len(batch.Sent) > 0 {
-			b.Queue(s.sql.sent, sentArgs(batch)...).Query(collectIDs(&done))
+		if len(placed) > 0 {
+			b.Queue(s.sql.sent, sentArgs(placed, batch.Events)...).Query(collectIDs(&done))
+		}
+		if len(unplaced) > 0 {
+			b.Queue(s.sql.sentByID, sentArgs(unplaced, batch.Events)...).Query(collectIDs(&done))
 		}
 		if len(batch.Ended) > 0 {
 			b.Queue(s.sql.ended, endedArgs(batch)...).Query(collectIDs(&done))
@@ -169,20 +183,50 @@ func (s *Store) Record(ctx context.Context, pool *pgxpool.Pool, batch *Batch) ([
 	if err != nil {
 		return nil, err
 	}
-	return done, nil
+	if moved := without(placed, done[:min(len(done), len(placed))]); len(moved) > 0 {
+		err = recording(ctx, pool, func(b *pgx.Batch) {
+			b.Queue(s.sql.sentByID, sentArgs(moved, batch.Events)...).Query(collectIDs(&done))
+		})
+	}
+	return done, err
+}
+
+// byPlace parts those whose place is known from the others.
+func byPlace(all []Sent) (placed, unplaced []Sent) {
+	for _, f := range all {
+		if f.Place.Valid {
+			placed = append(placed, f)
+		} else {
+			unplaced = append(unplaced, f)
+		}
+	}
+	return placed, unplaced
+}
+
+// without leaves out what was done.
+func without(all []Sent, done []uuid.UUID) (left []Sent) {
+	if len(all) == len(done) {
+		return nil
+	}
+	for _, f := range all {
+		if !slices.Contains(done, f.ID) {
+			left = append(left, f)
+		}
+	}
+	return left
 }
 
 // Len is the number of jobs in the batch.
 func (b *Batch) Len() int { return len(b.Sent) + len(b.Ended) + len(b.Retried) + len(b.Released) }
 
-func sentArgs(batch *Batch) []any {
-	n := len(batch.Sent)
-	ids, tokens, providerIDs := make(uuidArray, n), make(uuidArray, n), make(textArray, n)
-	for i := range batch.Sent {
-		f := &batch.Sent[i]
-		ids[i], tokens[i], providerIDs[i] = pgUUID(f.ID), pgUUID(f.Token), optional(f.ProviderID)
+func sentArgs(all []Sent, events bool) []any {
+	n := len(all)
+	ids, tokens, providerIDs, places := make(uuidArray, n), make(uuidArray, n), make(textArray, n), make(placeArray, n)
+	for i := range all {
+		f := &all[i]
+		ids[i], tokens[i], providerIDs[i], places[i] = pgUUID(f.ID), pgUUID(f.Token), optional(f.ProviderID), f.Place
 	}
-	return []any{ids, tokens, providerIDs, batch.Events}
+	return []any{ids, tokens, providerIDs, events, places}
 }
 
 func endedArgs(batch *Batch) []any {

@@ -37,7 +37,7 @@ func New(schema string, guards Guards) *Store {
 type statements struct {
 	insert, readBack, jobs, jobByKey, attempts    string
 	claim, renew, start, retry, release, deferred string
-	sent, ended, recover, expire                  string
+	sent, sentByID, ended, recover, expire        string
 	cancel, redrive, redriveMany, redrivable      string
 	operation, pause, resume, paceLock            string
 	eraseLive, lockFinished, eraseFinished        string
@@ -70,7 +70,7 @@ func (s *Store) render() statements {
 	return statements{
 		insert: q(insertSQL), readBack: q(readBackSQL), jobs: q(jobsSQL), jobByKey: q(jobByKeySQL), attempts: q(attemptsSQL),
 		claim: q(claimSQL), renew: q(renewSQL), start: q(startSQL), retry: q(retrySQL), release: q(releaseSQL), deferred: q(deferSQL),
-		sent: q(sentSQL), ended: q(endedSQL), recover: q(recoverSQL), expire: q(expireSQL),
+		sent: q(strings.ReplaceAll(sentSQL, "{found}", foundByPlace)), sentByID: q(strings.ReplaceAll(sentSQL, "{found}", foundByID)), ended: q(endedSQL), recover: q(recoverSQL), expire: q(expireSQL),
 		cancel: in(cancelSQL, s.guards.Cancel), redrive: in(redriveSQL, s.guards.Redrive),
 		redriveMany: in(redriveManySQL, s.guards.Redrive), redrivable: in(redrivableSQL, s.guards.Redrive),
 		operation: q(operationSQL), pause: q(pauseSQL), resume: q(resumeSQL), paceLock: q(paceLockSQL),

@@ -179,9 +179,10 @@ func Describe(err error) string {
 
 // Arrays as parameters. pgx encodes plain slices of these by reflection, at twice the price.
 type (
-	uuidArray = pgtype.FlatArray[pgtype.UUID]
-	textArray = pgtype.FlatArray[pgtype.Text]
-	timeArray = pgtype.FlatArray[pgtype.Timestamptz]
+	uuidArray  = pgtype.FlatArray[pgtype.UUID]
+	textArray  = pgtype.FlatArray[pgtype.Text]
+	timeArray  = pgtype.FlatArray[pgtype.Timestamptz]
+	placeArray = pgtype.FlatArray[Place]
 )
 
 // uuids is for parameters: pgtype's own type is known to every query mode, google's is not.
