@@ -65,8 +65,10 @@ func floorScript(batch int) string {
 		`'{-infinity,-infinity,-infinity}'`,
 		`'{00000000-0000-0000-0000-000000000000,00000000-0000-0000-0000-000000000000,00000000-0000-0000-0000-000000000000}'`,
 		fmt.Sprintf(`'{%[1]d,%[1]d,%[1]d}'`, batch), token+"::uuid", `'pgbench'`, `300000000`)
-	last := strings.LastIndex(claim, "\nselect ")
-	claim = claim[:last] + ", jobs as (" + claim[last:] + ")\nselect array_agg(id) as ids, array_agg(place) as places, sum(length(payload::text)) as bytes from jobs \\gset"
+	// What it returns is sent to nobody here, so it is at least put together.
+	claim = strings.Replace(claim, "\nupdate ", ", jobs as (\nupdate ", 1)
+	claim = strings.Replace(claim, "returning q.id,", "returning q.id, q.ctid as place,", 1)
+	claim += ")\nselect array_agg(id) as ids, array_agg(place) as places, sum(length(payload::text)) as bytes from jobs \\gset"
 	sent := literal(hot.Sent, `:ids`, fmt.Sprintf("array_fill(%s::uuid, array[%d])", token, batch),
 		fmt.Sprintf("array_fill(null::text, array[%d])", batch), `true`, `:places`)
 	sent = strings.ReplaceAll(sent, "HH24:MI:SS", "HH24' || chr(58) || 'MI' || chr(58) || 'SS") // pgbench would see variables

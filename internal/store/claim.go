@@ -72,8 +72,9 @@ type Place = pgtype.TID
 // checked again on its newest version, so a job that was taken meanwhile is not taken twice.
 //
 // MATERIALIZED keeps the planner from running the LIMIT more than once, and OFFSET 0 from asking for each row whether its
-// channel is paused. The rows are found again where they were locked (ctid), which saves a descent of the index each; one
-// that was changed between the snapshot and the lock is not found so, and left for the next claim from the beginning.
+// channel is paused. The rows are found again where they were locked (ctid), all by one scan, which saves a descent of the
+// index each; one that was changed between the snapshot and the lock is not found so, and left for the next claim from the
+// beginning.
 // '= any(array[…])' is a lookup that no other join order can serve: see pinSQL. Rows come back in no order: the caller
 // sorts.
 const claimSQL = `
@@ -98,21 +99,16 @@ with due as materialized (
                  for update skip locked) d
           where p.lane = l.place
           limit l.cap) d
-), claimed as (
-    update @notification_queue q
-       set status = 1, attempt_count = q.attempt_count + 1, claim_token = $8, locked_by = $9,
-           locked_at = statement_timestamp(), leased_until = statement_timestamp() + $10::bigint * interval '1 microsecond',
-           first_attempt_at = coalesce(q.first_attempt_at, statement_timestamp()), updated_at = statement_timestamp()
-      from due
-     where q.ctid = due.place
-    returning q.id, q.ctid as place, q.attempt_count, q.max_attempts, q.redrive_count, q.next_attempt_at, q.first_attempt_at,
-              q.expires_at
 )
-select c.id, n.tenant, n.channel, n.recipient, n.recipient_key, n.payload, n.priority, c.attempt_count, c.max_attempts,
-       c.redrive_count, n.on_ambiguous = 1, c.next_attempt_at, c.first_attempt_at,
-       n.trace_context, coalesce((extract(epoch from c.expires_at - statement_timestamp()) * 1000000)::bigint, 0), c.place
-  from claimed c
-  join @notifications n on n.id = any(array[c.id])`
+update @notification_queue q
+   set status = 1, attempt_count = q.attempt_count + 1, claim_token = $8, locked_by = $9,
+       locked_at = statement_timestamp(), leased_until = statement_timestamp() + $10::bigint * interval '1 microsecond',
+       first_attempt_at = coalesce(q.first_attempt_at, statement_timestamp()), updated_at = statement_timestamp()
+  from @notifications n
+ where q.ctid = any(array(select place from due)) and n.id = any(array[q.id])
+returning q.id, n.tenant, n.channel, n.recipient, n.recipient_key, n.payload, n.priority, q.attempt_count, q.max_attempts,
+          q.redrive_count, n.on_ambiguous = 1, q.next_attempt_at, q.first_attempt_at, n.trace_context,
+          coalesce((extract(epoch from q.expires_at - statement_timestamp()) * 1000000)::bigint, 0), q.ctid`
 
 // Claim takes due jobs for each lane.
 func (s *Store) Claim(ctx context.Context, pool *pgxpool.Pool, lease Lease, lanes ...Lane) ([]Claimed, error) {
