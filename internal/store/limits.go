@@ -49,7 +49,8 @@ const impatientSQL = `select set_config('idle_in_transaction_session_timeout', '
 // busyKeysSQL tells which keys somebody else holds. The locks it takes end with it.
 const busyKeysSQL = `select k from unnest($1::bigint[]) k where not pg_try_advisory_xact_lock(k)`
 
-const lockKeysSQL = `select pg_advisory_xact_lock(k) from unnest($1::bigint[]) k`
+// Counted, so that one row comes back and not one for each.
+const lockKeysSQL = `select count(pg_advisory_xact_lock(k)) from unnest($1::bigint[]) k`
 
 // A second statement, whose snapshot is newer than the locks: read in the same statement, the snapshot would precede the
 // lock, and two admissions would both see the last slot free. The first row is the clock. Each part walks
