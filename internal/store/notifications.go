@@ -157,7 +157,7 @@ func collectInserted(rows pgx.Rows, places []int) ([]Inserted, error) {
 	out := make([]Inserted, slices.Max(places)+1)
 	for rows.Next() {
 		var r Inserted
-		if err := rows.Scan(&r.ID, &r.Fault, &r.CreatedAt, &r.ScheduledAt, &r.NextAttemptAt); err != nil {
+		if err := rows.Scan((*[16]byte)(&r.ID), &r.Fault, &r.CreatedAt, &r.ScheduledAt, &r.NextAttemptAt); err != nil {
 			return nil, err
 		}
 		place := placeOf(r.ID)
