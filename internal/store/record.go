@@ -3,6 +3,7 @@ package store
 import (
 	"bytes"
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -155,17 +156,17 @@ update @notification_queue q
 returning q.id`
 
 // Record writes a batch in one transaction and returns the ids whose claims were still held. The others lost theirs:
-// nothing of them was written.
+// nothing of them was written. Rows that are not where their claims left them take a second transaction; see InPart.
 func (s *Store) Record(ctx context.Context, pool *pgxpool.Pool, batch *Batch) ([]uuid.UUID, error) {
 	slices.SortFunc(batch.Sent, func(a, b Sent) int { return bytes.Compare(a.ID[:], b.ID[:]) })
 	slices.SortFunc(batch.Ended, func(a, b Ended) int { return bytes.Compare(a.ID[:], b.ID[:]) })
 	slices.SortFunc(batch.Released, func(a, b Released) int { return bytes.Compare(a.ID[:], b.ID[:]) })
 	slices.SortFunc(batch.Retried, func(a, b Retried) int { return bytes.Compare(a.ID[:], b.ID[:]) })
-	done := make([]uuid.UUID, 0, batch.Len())
 	placed, unplaced := byPlace(batch.Sent)
+	found, done := make([]uuid.UUID, 0, len(placed)), make([]uuid.UUID, 0, batch.Len())
 	err := recording(ctx, pool, func(b *pgx.Batch) {
 		if len(placed) > 0 {
-			b.Queue(s.sql.sent, sentArgs(placed, batch.Events)...).Query(collectIDs(&done))
+			b.Queue(s.sql.sent, sentArgs(placed, batch.Events)...).Query(collectIDs(&found))
 		}
 		if len(unplaced) > 0 {
 			b.Queue(s.sql.sentByID, sentArgs(unplaced, batch.Events)...).Query(collectIDs(&done))
@@ -183,12 +184,27 @@ func (s *Store) Record(ctx context.Context, pool *pgxpool.Pool, batch *Batch) ([
 	if err != nil {
 		return nil, err
 	}
-	if moved := without(placed, done[:min(len(done), len(placed))]); len(moved) > 0 {
+	done = append(done, found...)
+	if moved := without(placed, found); len(moved) > 0 {
 		err = recording(ctx, pool, func(b *pgx.Batch) {
 			b.Queue(s.sql.sentByID, sentArgs(moved, batch.Events)...).Query(collectIDs(&done))
 		})
+		if err != nil {
+			return nil, &partError{err}
+		}
 	}
-	return done, err
+	return done, nil
+}
+
+// partError tells that a part of the batch was written before the error.
+type partError struct{ error }
+
+func (e *partError) Unwrap() error { return e.error }
+
+// InPart tells whether a part of what failed may have been written: the connection broke, so nobody knows, or it is known.
+func InPart(err error) bool {
+	var part *partError
+	return errors.As(err, &part) || Code(err) == ""
 }
 
 // byPlace parts those whose place is known from the others.
@@ -208,8 +224,12 @@ func without(all []Sent, done []uuid.UUID) (left []Sent) {
 	if len(all) == len(done) {
 		return nil
 	}
+	ids := make(map[uuid.UUID]struct{}, len(done))
+	for _, id := range done {
+		ids[id] = struct{}{}
+	}
 	for _, f := range all {
-		if !slices.Contains(done, f.ID) {
+		if _, ok := ids[f.ID]; !ok {
 			left = append(left, f)
 		}
 	}

@@ -160,6 +160,7 @@ func (w *Writer[T]) gone(items int) {
 func (w *Writer[T]) write(ctx context.Context, batch []T, uncertain bool) {
 	for failures := 0; ; {
 		held, err := w.cfg.Write(ctx, batch)
+		uncertain = uncertain || (err != nil && store.InPart(err))
 		switch {
 		case err == nil:
 			w.cfg.Answered(len(batch), failures)
@@ -175,7 +176,6 @@ func (w *Writer[T]) write(ctx context.Context, batch []T, uncertain bool) {
 			continue
 		}
 		failures++
-		uncertain = uncertain || store.Code(err) == ""
 		wait := timing.Backoff(failures, w.cfg.Random())
 		w.cfg.Waiting(len(batch), err, wait)
 		if timing.Sleep(ctx, wait); ctx.Err() != nil {
