@@ -44,7 +44,7 @@ func requireLoopback(r *http.Request) error {
 	case errors.Is(err, auth.ErrUnknownHost):
 		return &refusal{
 			status: http.StatusForbidden, code: codeUnknownHost,
-			detail: "Without API keys the server answers only as localhost or by an address of the loopback.",
+			detail: "Without API keys the server answers only by an address of the loopback, or by a name without a dot.",
 		}
 	case err != nil:
 		return &refusal{

@@ -44,7 +44,7 @@ func newDocument() *huma.OpenAPI {
 			Schemas: huma.NewMapRegistry("#/components/schemas/", namer),
 			SecuritySchemes: map[string]*huma.SecurityScheme{securityScheme: {
 				Type: "http", Scheme: "bearer", Description: "An API key. Where the server has none set, none is needed, " +
-					"but requests must call it localhost or by an address of the loopback, and not come from pages of other sites.",
+					"but requests must call it by an address of the loopback or by a name without a dot, and not come from pages of other sites.",
 			}},
 		},
 	}

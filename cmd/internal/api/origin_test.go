@@ -48,13 +48,18 @@ func TestPageOfAnotherSiteCannotOperateWithoutKeys(t *testing.T) {
 func TestOtherNamesOfTheMachineAreRefusedWithoutKeys(t *testing.T) {
 	t.Parallel()
 	s := serve(t, nil)
-	for _, host := range []string{"evil.example", "evil.example:3000", "localhost.evil.example", "192.0.2.1:3000", "[2001:db8::1]", "127.0.0.1.evil.example"} {
+	for _, host := range []string{
+		"evil.example", "evil.example:3000", "localhost.evil.example", "192.0.2.1:3000", "[2001:db8::1]", "127.0.0.1.evil.example",
+	} {
 		for _, method := range []string{http.MethodGet, http.MethodPost} {
 			s.ask(t, method, "/notifications", host, "Sec-Fetch-Site", "same-origin", "Origin", "http://"+host).
 				requireProblem(t, http.StatusForbidden, "unknown_host")
 		}
 	}
-	for _, host := range []string{"localhost", "LOCALHOST:8080", "127.0.0.1", "127.0.0.2:3000", "[::1]", "[::1]:3000"} {
+	for _, host := range []string{
+		"localhost", "LOCALHOST:8080", "127.0.0.1", "127.0.0.2:3000", "[::1]", "[::1]:3000",
+		"x", "notifyq-api:3000", "my_service", "2130706433",
+	} {
 		require.Equal(t, http.StatusOK, s.ask(t, http.MethodGet, "/notifications", host).status, host)
 	}
 }
