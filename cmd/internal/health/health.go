@@ -1,8 +1,8 @@
 // Package health answers the probes of both binaries.
 //
 //	/livez    200 for as long as the process answers: restart it if it does not
-//	/readyz   200 if the database answers, its schema fits, the loops beat and the process is not on its way out; else 503,
-//	          and the body names the checks that fail: send it no work
+//	/readyz   200 if the database answers and is no standby, its schema fits, the loops beat and the process is not on its
+//	          way out; else 503, and the body names the checks that fail: send it no work
 //	/health   the database alone, in the form that terminus gave it
 //
 // Whatever failed comes back by itself. The database is asked at most once a second, by one probe for all that wait, so
@@ -42,8 +42,9 @@ const (
 
 // Database is a *pgxpool.Pool.
 type Database interface {
-	Ping(ctx context.Context) error
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+	// Reset gives up all connections.
+	Reset()
 }
 
 // Config needs a Database.
@@ -93,12 +94,22 @@ type database struct {
 	reason string // nothing secret: class, SQLSTATE, or what is the matter with the schema
 }
 
+// standbySQL is what every look begins with. A standby answers all that a primary does, until something is to be written.
+// Whether a transaction may write is not asked: that is the role's or the session's setting too, and no state of a server.
+const standbySQL = `select pg_catalog.pg_is_in_recovery()`
+
 // ask looks at the database. A pool that has no connection to spare for that long can serve nobody else either.
 func (c *Checker) ask() database {
 	ctx, cancel := context.WithTimeout(context.Background(), Timeout)
 	defer cancel()
-	if err := c.cfg.Database.Ping(ctx); err != nil {
+	var standby bool
+	if err := c.cfg.Database.QueryRow(ctx, standbySQL).Scan(&standby); err != nil {
 		return database{reason: store.Describe(err)}
+	}
+	if standby {
+		// The URL may lead to a primary by now. While the process is unready nobody asks it for anything that would find out.
+		c.cfg.Database.Reset()
+		return database{reason: "the server is a standby, which can't write"}
 	}
 	_, err := schema.Check(ctx, c.cfg.Database, c.cfg.Schema)
 	var unfit *schema.Error
@@ -107,7 +118,7 @@ func (c *Checker) ask() database {
 		return database{up: true, fit: true}
 	case errors.As(err, &unfit):
 		return database{up: true, reason: unfit.Error()}
-	default: // it answered the ping, and then no more
+	default: // it answered, and then no more
 		return database{reason: store.Describe(err)}
 	}
 }

@@ -77,6 +77,49 @@ func TestOutageIsToldAndSurvived(t *testing.T) {
 	require.Equal(t, 2, strings.Count(logs.String(), "health.ready"))
 }
 
+// A former primary answers everything that is read, and can't take a notification.
+func TestStandbyIsNotReadyUntilItIsPromoted(t *testing.T) {
+	t.Parallel()
+	server := dbtest.NewServer(t)
+	db := server.New(t)
+	var logs bytes.Buffer
+	c := New(Config{Database: db.Pool, Schema: db.Schema, Logger: slog.New(slog.NewTextHandler(&logs, nil))})
+	require.Empty(t, c.Failing(t.Context()))
+
+	server.Demote(t)
+	db.Pool.Reset()
+	c.forget()
+	code, body := get(c, "/readyz")
+	require.Equal(t, http.StatusServiceUnavailable, code)
+	require.Equal(t, `{"status":"unready","failing":["database"]}`, body)
+	code, body = get(c, "/health")
+	require.Equal(t, http.StatusServiceUnavailable, code)
+	require.Equal(t, down, body)
+	require.Contains(t, logs.String(), `reason="the server is a standby, which can't write"`)
+
+	server.Promote(t)
+	require.Eventually(t, func() bool {
+		c.forget()
+		code, _ := get(c, "/readyz")
+		return code == http.StatusOK
+	}, 20*time.Second, 10*time.Millisecond)
+	code, body = get(c, "/health")
+	require.Equal(t, http.StatusOK, code)
+	require.Equal(t, up, body)
+}
+
+// Where the URL leads to another server by now, or has several, a connection to the standby would keep the process unready.
+func TestConnectionsToAStandbyAreGivenUp(t *testing.T) {
+	t.Parallel()
+	db := &fake{standby: true}
+	c := New(Config{Database: db})
+	require.Equal(t, []string{CheckDatabase}, c.Failing(t.Context()))
+	require.EqualValues(t, 1, db.resets.Load())
+	down := &fake{err: errors.New("canary")}
+	require.Equal(t, []string{CheckDatabase}, New(Config{Database: down}).Failing(t.Context()))
+	require.Zero(t, down.resets.Load(), "a pool drops broken ones by itself")
+}
+
 func TestSchemaThatIsMissingIsNotReadyUntilItIsThere(t *testing.T) {
 	t.Parallel()
 	pool, err := pgxpool.New(t.Context(), dbtest.NewDatabase(t))
@@ -135,33 +178,46 @@ func TestAnswersAreNotKept(t *testing.T) {
 	require.True(t, json.Valid([]byte(body)))
 }
 
-// fake is a database that hangs until it is let go, or fails.
+// fake is a database that hangs until it is let go, fails, or is a standby. It has no schema.
 type fake struct {
-	pings   atomic.Int32
+	looks   atomic.Int32
+	resets  atomic.Int32
 	arrived chan struct{}
 	release chan struct{}
+	standby bool
 	err     error
 }
 
-func (f *fake) Ping(ctx context.Context) error {
-	f.pings.Add(1)
+func (f *fake) QueryRow(ctx context.Context, sql string, _ ...any) pgx.Row {
+	if sql != standbySQL {
+		return row{err: errors.New("canary")}
+	}
+	f.looks.Add(1)
 	if f.release == nil {
-		return f.err
+		return row{f.standby, f.err}
 	}
 	f.arrived <- struct{}{}
 	select {
 	case <-f.release:
-		return f.err
+		return row{f.standby, f.err}
 	case <-ctx.Done():
-		return ctx.Err()
+		return row{err: ctx.Err()}
 	}
 }
 
-func (f *fake) QueryRow(context.Context, string, ...any) pgx.Row { return noRow{} }
+func (f *fake) Reset() { f.resets.Add(1) }
 
-type noRow struct{}
+type row struct {
+	standby bool
+	err     error
+}
 
-func (noRow) Scan(...any) error { return errors.New("canary") }
+func (r row) Scan(into ...any) error {
+	if r.err == nil {
+		*into[0].(*bool) = r.standby
+	}
+	return r.err
+}
 
 // A hundred probes at once are one question, and those after them within the second ask nothing.
 func TestProbesShareAQuestion(t *testing.T) {
@@ -180,7 +236,7 @@ func TestProbesShareAQuestion(t *testing.T) {
 	}
 	close(db.release)
 	probes.Wait()
-	require.EqualValues(t, 1, db.pings.Load())
+	require.EqualValues(t, 1, db.looks.Load())
 }
 
 // A probe whose client has left must not end the question of the others.
@@ -198,7 +254,7 @@ func TestProbeThatLeavesDoesNotEndTheQuestion(t *testing.T) {
 	require.Equal(t, []string{CheckDatabase}, <-left)
 	close(db.release)
 	require.Equal(t, []string{CheckDatabase}, <-stays)
-	require.EqualValues(t, 1, db.pings.Load())
+	require.EqualValues(t, 1, db.looks.Load())
 }
 
 // A database that swallows everything is down within the time, and not for ever.
