@@ -16,6 +16,7 @@ const StatusClientGone = 499
 
 // entry is what becomes known about a request while it is served, for its log line.
 type entry struct {
+	route string // the pattern that serves it, if there is one
 	code  string // of the problem
 	cause string
 }
@@ -31,6 +32,13 @@ func entryOf(ctx context.Context) *entry {
 func Explain(ctx context.Context, cause string) {
 	if e := entryOf(ctx); e != nil {
 		e.cause = cause
+	}
+}
+
+// routed notes which pattern serves a request.
+func routed(ctx context.Context, pattern string) {
+	if e := entryOf(ctx); e != nil {
+		e.route = pattern
 	}
 }
 
@@ -73,7 +81,7 @@ func (l *line) write(r *http.Request) {
 	attrs := []slog.Attr{
 		slog.String("requestId", RequestID(r.Context())),
 		slog.String("method", loggedMethod(r.Method)),
-		slog.String("path", loggedPath(r.URL.Path)),
+		slog.String("path", loggedPath(l.route, r.URL.EscapedPath())),
 		slog.Int("status", status),
 		slog.Int64("durationMs", time.Since(l.begun).Milliseconds()),
 	}
@@ -117,14 +125,17 @@ func loggedMethod(method string) string {
 	return "OTHER"
 }
 
-// loggedPath is a path of words and ids. Anything else in it can be what a client put there by mistake, an address or a
-// key, and becomes a star.
-func loggedPath(path string) string {
-	const maxBytes = 256
-	segments := strings.Split(path[:min(len(path), maxBytes)], "/")
+// loggedPath is the path of the pattern that serves a request, with the ids that stand in for its wildcards, or a star for
+// what nothing serves. Anything else in a path can be what a client put there by mistake: an address, or a key.
+func loggedPath(pattern, path string) string {
+	_, route, found := strings.Cut(pattern, " ")
+	if !found {
+		return "*"
+	}
+	segments, given := strings.Split(route, "/"), strings.Split(path, "/")
 	for i, segment := range segments {
-		if !isWord(segment) && !isID(segment) {
-			segments[i] = "*"
+		if strings.HasPrefix(segment, "{") && i < len(given) && isID(given[i]) {
+			segments[i] = given[i]
 		}
 	}
 	return strings.Join(segments, "/")
@@ -132,18 +143,4 @@ func loggedPath(path string) string {
 
 func isID(segment string) bool {
 	return len(segment) == len(uuid.UUID{}.String()) && uuid.Validate(segment) == nil
-}
-
-func isWord(segment string) bool {
-	const maxBytes = 32
-	if len(segment) > maxBytes {
-		return false
-	}
-	for i := range len(segment) {
-		b := segment[i]
-		if (b|0x20 < 'a' || b|0x20 > 'z') && b != '-' && b != '_' && b != '.' {
-			return false
-		}
-	}
-	return true
 }

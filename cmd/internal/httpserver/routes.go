@@ -5,21 +5,30 @@ import (
 	"path"
 )
 
-// Routes serves what mux has patterns for, and answers the rest with problems: 404, or 405 with Allow. A path that is
-// not clean is a 404 too. The mux would redirect it, but a body that is sent twice is no favour.
+// Match is the pattern of mux that serves a request, or empty. Nothing serves a path that is not clean: the mux would
+// redirect it, but a body that is sent twice is no favour.
+func Match(mux *http.ServeMux, r *http.Request) string {
+	if !clean(r) {
+		return ""
+	}
+	_, pattern := mux.Handler(r)
+	return pattern
+}
+
+func clean(r *http.Request) bool { return path.Clean(r.URL.Path) == r.URL.Path }
+
+// Routes serves what mux has patterns for, and answers the rest with problems: 404, or 405 with Allow.
 func Routes(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if path.Clean(r.URL.Path) != r.URL.Path {
-			NotFound(w, r)
-			return
-		}
-		handler, pattern := mux.Handler(r)
-		if pattern != "" {
-			mux.ServeHTTP(w, r) // which, unlike handler, sets the path's values
+		if pattern := Match(mux, r); pattern != "" {
+			routed(r.Context(), pattern)
+			mux.ServeHTTP(w, r)
 			return
 		}
 		refusal := statusOnly{header: http.Header{}, status: http.StatusOK}
-		handler.ServeHTTP(&refusal, r)
+		if clean(r) {
+			mux.ServeHTTP(&refusal, r)
+		}
 		if refusal.status != http.StatusMethodNotAllowed {
 			NotFound(w, r)
 			return
