@@ -101,10 +101,10 @@ func (n *Node) assemble() (err error) {
 func (n *Node) routes() (http.Handler, error) {
 	if !n.cfg.API {
 		mux := http.NewServeMux()
-		for _, path := range probes() {
-			mux.Handle("GET "+path, n.health)
+		for _, pattern := range probes() {
+			mux.Handle(pattern, n.health)
 		}
-		mux.Handle("GET /metrics", n.metrics)
+		mux.Handle(scrape, n.metrics)
 		return httpserver.Wrap(n.log, httpserver.Routes(mux)), nil
 	}
 	s := n.cfg.Settings
@@ -121,15 +121,17 @@ func (n *Node) routes() (http.Handler, error) {
 	return api.New(cfg)
 }
 
-// probes are the paths that health answers.
-func probes() []string { return []string{"/health", "/livez", "/readyz"} }
+// probes are the patterns that health answers, and scrape is the one of metrics.
+func probes() []string { return []string{"GET /health", "GET /livez", "GET /readyz"} }
+
+const scrape = "GET /metrics"
 
 // patterns are those by which requests are counted.
 func (n *Node) patterns() ([]string, error) {
 	if n.cfg.API {
 		return api.Patterns()
 	}
-	return append(probes(), "/metrics"), nil
+	return append(probes(), scrape), nil
 }
 
 // Listen opens the port of the settings.

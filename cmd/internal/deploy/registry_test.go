@@ -36,7 +36,7 @@ func (source) Stats(context.Context) (notifyq.Stats, error) {
 func scraped(t *testing.T) registry {
 	t.Helper()
 	m, err := metrics.New(metrics.Config{
-		Source: source{}, Pool: dbtest.New(t).Pool, Routes: []string{"/notifications", "/livez"}, Binary: "notifyq-api", Version: "v0",
+		Source: source{}, Pool: dbtest.New(t).Pool, Routes: []string{"POST /notifications", "GET /livez"}, Binary: "notifyq-api", Version: "v0",
 		Worker: func() (notifyq.WorkerStats, bool) {
 			return notifyq.WorkerStats{PolledAt: time.Now(), Relay: notifyq.RelayStats{PolledAt: time.Now()}}, true
 		},
@@ -63,7 +63,8 @@ func scraped(t *testing.T) registry {
 		require.NoError(t, ctx.Err())
 	}
 	post := httptest.NewRequestWithContext(ctx, http.MethodPost, "/notifications", nil)
-	m.Count(http.NotFoundHandler()).ServeHTTP(httptest.NewRecorder(), post)
+	stored := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) })
+	m.Count(stored).ServeHTTP(httptest.NewRecorder(), post)
 	return parsed(ask("text/plain").Body.String())
 }
 

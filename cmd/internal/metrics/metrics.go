@@ -41,7 +41,8 @@ type Config struct {
 	Pool *pgxpool.Pool
 	// Worker, if set, is shown. It is called with every scrape. It tells false while there is none.
 	Worker func() (notifyq.WorkerStats, bool)
-	// Routes are the patterns of http.ServeMux by which requests are counted. Others count as "other".
+	// Routes are the patterns of http.ServeMux, with a method each, by which requests are counted. What none of them serves
+	// counts together, as "other".
 	Routes []string
 	// Binary is which one this is, by which alerts tell an API from a worker, and Version is the one that it has.
 	Binary, Version string
@@ -66,8 +67,12 @@ func New(cfg Config) (*Metrics, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
+	counted, err := newRequests(cfg.Routes)
+	if err != nil {
+		return nil, err
+	}
 	m := &Metrics{
-		sampler: newSampler(cfg.Source, cfg.Logger), registry: prometheus.NewPedanticRegistry(), http: newRequests(cfg.Routes),
+		sampler: newSampler(cfg.Source, cfg.Logger), registry: prometheus.NewPedanticRegistry(), http: counted,
 		places: make(chan struct{}, maxScrapes),
 	}
 	all := []prometheus.Collector{

@@ -1,9 +1,10 @@
 package metrics
 
 import (
+	"errors"
 	"net/http"
-	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -11,7 +12,7 @@ import (
 	"github.com/notifyq/notifyq/cmd/internal/httpserver"
 )
 
-// other is the label of a route or a method that is not known.
+// other is the label of the method and the route of a request that nothing serves.
 const other = "other"
 
 // requests counts what was asked of a server.
@@ -21,21 +22,24 @@ type requests struct {
 	duration *prometheus.HistogramVec
 }
 
-func newRequests(routes []string) *requests {
+func newRequests(routes []string) (*requests, error) {
 	r := &requests{
 		routes: http.NewServeMux(),
 		total: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "notifyq_http_requests_total", Help: "Requests that were answered.",
 		}, []string{"method", "route", "code"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "notifyq_http_request_duration_seconds", Help: "How long they took.",
+			Name: "notifyq_http_request_duration_seconds", Help: "How long those took that were not refused.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}, []string{"method", "route"}),
 	}
 	for _, pattern := range routes {
+		if !strings.Contains(pattern, " ") {
+			return nil, errors.New("metrics: Routes must have a method each")
+		}
 		r.routes.Handle(pattern, http.NotFoundHandler())
 	}
-	return r
+	return r, nil
 }
 
 // Count makes a handler's requests count.
@@ -55,18 +59,23 @@ func (m *Metrics) Count(next http.Handler) http.Handler {
 	})
 }
 
+// count has the method of the route, so that a HEAD is a GET. Without a key anybody can be refused by every route, and what
+// would be the most series is a histogram for each of them; what is refused is not what a server's speed is about.
 func (q *requests) count(r *http.Request, code int, took time.Duration) {
-	method := other
-	if slices.Contains([]string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodDelete}, r.Method) {
-		method = r.Method
-	}
-	_, route := q.routes.Handler(r)
-	if route == "" {
-		route = other
+	method, route, found := strings.Cut(httpserver.Match(q.routes, r), " ")
+	if !found {
+		method, route = other, other
 	}
 	if code == 0 {
 		code = http.StatusOK
 	}
 	q.total.WithLabelValues(method, route, strconv.Itoa(code)).Inc()
-	q.duration.WithLabelValues(method, route).Observe(took.Seconds())
+	if !refused(code) {
+		q.duration.WithLabelValues(method, route).Observe(took.Seconds())
+	}
+}
+
+// refused leaves out who did not wait for an answer: that is what slowness looks like.
+func refused(code int) bool {
+	return code >= http.StatusBadRequest && code < http.StatusInternalServerError && code != httpserver.StatusClientGone
 }

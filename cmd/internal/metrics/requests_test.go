@@ -15,39 +15,52 @@ import (
 // However many ids, methods and paths clients think of, the labels stay few.
 func TestRequestLabelsAreBounded(t *testing.T) {
 	t.Parallel()
-	m := newMetrics(t, Config{Source: &source{}, Routes: []string{"/notifications", "/notifications/{id}"}})
+	m := newMetrics(t, Config{
+		Source: &source{}, Routes: []string{"GET /notifications", "POST /notifications", "GET /notifications/{id}", "GET /panic"},
+	})
 	h := m.Count(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/panic":
 			panic(http.ErrAbortHandler)
-		case "/silent":
+		case "/notifications":
 		default:
 			w.WriteHeader(http.StatusEarlyHints)
 			w.WriteHeader(http.StatusTeapot)
 			_, _ = io.WriteString(w, "x")
 		}
 	}))
+	ask := func(method, target string) {
+		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(method, target, nil))
+	}
 	for i := range 50 {
 		id := uuid.NewString()
-		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/notifications/"+id+"?canary", nil))
-		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/canary/"+id, nil))
-		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("CANARY"+strings.Repeat("X", i), "/notifications", nil))
+		ask(http.MethodGet, "/notifications/"+id+"?canary")
+		ask(http.MethodPost, "/canary/"+id)
+		ask(http.MethodPut, "/notifications/"+id)
+		ask("CANARY"+strings.Repeat("X", i), "/notifications/"+id)
+		ask(http.MethodGet, "//notifications/"+id)
 	}
-	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/silent", nil))
-	require.Panics(t, func() {
-		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/panic", nil))
-	})
+	ask(http.MethodPost, "/notifications")
+	ask(http.MethodHead, "/notifications")
+	require.Panics(t, func() { ask(http.MethodGet, "/panic") })
 	require.Equal(t, 5, testutil.CollectAndCount(m.http.total))
+	require.Equal(t, 3, testutil.CollectAndCount(m.http.duration), "none of what was refused")
 	text := get(m, "").Body.String()
 	require.NotContains(t, strings.ToLower(text), "canary")
 	for _, line := range []string{
 		`notifyq_http_requests_total{code="418",method="GET",route="/notifications/{id}"} 50`,
-		`notifyq_http_requests_total{code="418",method="POST",route="other"} 50`,
-		`notifyq_http_requests_total{code="418",method="other",route="/notifications"} 50`,
-		`notifyq_http_requests_total{code="200",method="GET",route="other"} 1`,
-		`notifyq_http_requests_total{code="500",method="GET",route="other"} 1`,
-		`notifyq_http_request_duration_seconds_count{method="GET",route="/notifications/{id}"} 50`,
+		`notifyq_http_requests_total{code="418",method="other",route="other"} 200`,
+		`notifyq_http_requests_total{code="200",method="POST",route="/notifications"} 1`,
+		`notifyq_http_requests_total{code="200",method="GET",route="/notifications"} 1`,
+		`notifyq_http_requests_total{code="500",method="GET",route="/panic"} 1`,
+		`notifyq_http_request_duration_seconds_count{method="POST",route="/notifications"} 1`,
 	} {
 		require.Contains(t, text, line+"\n")
 	}
+}
+
+func TestRoutesAreCountedByMethodToo(t *testing.T) {
+	t.Parallel()
+	_, err := New(Config{Source: &source{}, Routes: []string{"/notifications"}})
+	require.ErrorContains(t, err, "Routes")
 }
