@@ -2,6 +2,7 @@ package api
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -11,8 +12,9 @@ import (
 // decoder turns members into Go values, and gathers what is wrong with them by their names. What is wrong gives the zero
 // value, which nobody uses: err is asked for first.
 type decoder struct {
-	whole  string // what the members are of: body, or notification in a batch
-	broken []httpserver.FieldError
+	whole    string   // what the members are of: body, or notification in a batch
+	required []string // members that can't be left out
+	broken   []httpserver.FieldError
 }
 
 func (d *decoder) fault(field, rule string) {
@@ -41,6 +43,8 @@ func (d *decoder) is(kind bool, field string, value []byte, rule string) bool {
 	switch {
 	case kind:
 		return true
+	case value[0] == 'n' && slices.Contains(d.required, field):
+		d.fault(field, "must not be null")
 	case value[0] == 'n':
 		d.fault(field, "must not be null; leave it out")
 	default:
@@ -51,7 +55,19 @@ func (d *decoder) is(kind bool, field string, value []byte, rule string) bool {
 
 // object reports whether a value has members.
 func (d *decoder) object(value []byte) bool {
-	return d.is(value[0] == '{', d.whole, value, "must be an object")
+	if value[0] != '{' {
+		d.fault(d.whole, "must be an object")
+	}
+	return value[0] == '{'
+}
+
+// complete faults required members that are not among the given ones.
+func (d *decoder) complete(given ...string) {
+	for _, name := range d.required {
+		if !slices.Contains(given, name) {
+			d.fault(name, "must be given")
+		}
+	}
 }
 
 func (d *decoder) text(field string, value []byte) string {

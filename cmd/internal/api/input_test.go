@@ -151,6 +151,33 @@ func TestNotificationsThatBreakARuleAreRefused(t *testing.T) {
 	require.Zero(t, s.stored(t))
 }
 
+// Who is told to leave out what is required is refused a second time.
+func TestNullIsToBeLeftOutOnlyWhereThatIsAllowed(t *testing.T) {
+	t.Parallel()
+	s := serve(t, nil)
+	for _, c := range []struct{ path, body, rule string }{
+		{"/notifications", body("idempotencyKey", "null"), "must not be null"},
+		{"/notifications", body("recipient", "null"), "must not be null"},
+		{"/notifications", body("channel", "null"), "must not be null"},
+		{"/notifications", body("priority", "null"), "must not be null; leave it out"},
+		{"/notifications", body("delaySeconds", "null"), "must not be null; leave it out"},
+		{"/notifications", body("expiresAt", "null"), "must not be null; leave it out"},
+		{"/notifications", "null", "must be an object"},
+		{"/notifications/batch", "null", "must be an object"},
+		{"/notifications/batch", `{"notifications":null}`, "must not be null"},
+		{"/notifications/retry", "null", "must be an object"},
+		{"/notifications/retry", `{"recipient":null}`, "must not be null; leave it out"},
+		{"/channels/EMAIL/pause", `{"reason":null}`, "must not be null; leave it out"},
+	} {
+		p := s.post(t, c.path, c.body).requireProblem(t, http.StatusBadRequest, "invalid_request")
+		require.Len(t, p.Errors, 1, c.body)
+		require.Equal(t, c.rule, p.Errors[0].Rule, c.body)
+	}
+	batch := s.post(t, "/notifications/batch", `{"notifications":[null,`+body("recipient", "null")+`]}`)
+	require.Contains(t, batch.body, `{"field":"notification","rule":"must be an object"}`)
+	require.Contains(t, batch.body, `{"field":"recipient","rule":"must not be null"}`)
+}
+
 func TestKelvinSignIsNoK(t *testing.T) {
 	t.Parallel()
 	s := serve(t, nil)

@@ -59,18 +59,16 @@ type notificationDecoder struct {
 
 // decodeNotification reads one notification, which errors call whole. Its payload is a piece of value.
 func (a *api) decodeNotification(whole string, value []byte) (notifyq.Notification, []httpserver.FieldError) {
-	d := notificationDecoder{decoder: decoder{whole: whole}}
+	d := notificationDecoder{decoder: decoder{
+		whole: whole, required: []string{"idempotencyKey", "recipient", "channel", "payload"},
+	}}
 	if !d.object(value) {
 		return notifyq.Notification{}, d.broken
 	}
 	for name, member := range members(value) {
 		d.member(string(name), member)
 	}
-	for _, name := range []string{"idempotencyKey", "recipient", "channel", "payload"} {
-		if !slices.Contains(d.given, name) {
-			d.fault(name, "must be given")
-		}
-	}
+	d.complete(d.given...)
 	if slices.Contains(d.given, "sendAt") && slices.Contains(d.given, "delaySeconds") {
 		d.fault("delaySeconds", "must not be given together with sendAt")
 	}
@@ -149,25 +147,23 @@ const maxBatch = 1000
 
 // decodeBatch splits a batch into its notifications, which are still to be read.
 func decodeBatch(body []byte) ([][]byte, error) {
-	d := decoder{whole: "body"}
+	d := decoder{whole: "body", required: []string{"notifications"}}
 	if !d.object(body) {
 		return nil, d.err()
 	}
 	var items [][]byte
-	given := false
+	var given []string
 	for name, value := range members(body) {
 		if string(name) != "notifications" {
 			d.unknown()
 			continue
 		}
-		given = true
+		given = append(given, string(name))
 		if d.is(value[0] == '[', "notifications", value, "must be an array") {
 			items = splitBatch(&d, value)
 		}
 	}
-	if !given {
-		d.fault("notifications", "must be given")
-	}
+	d.complete(given...)
 	return items, d.err()
 }
 
