@@ -8,7 +8,6 @@ import (
 
 	"github.com/notifyq/notifyq"
 	"github.com/notifyq/notifyq/cmd/internal/auth"
-	"github.com/notifyq/notifyq/providers/smtp"
 	"github.com/notifyq/notifyq/publishers/webhook"
 )
 
@@ -61,27 +60,8 @@ func (c *checker) checkProvider() {
 		if c.whole("CHANNELS") && !slices.Contains(c.s.Channels, notifyq.ChannelEmail) {
 			c.add("CHANNELS", "must hold EMAIL with PROVIDER=smtp, which serves nothing else")
 		}
-		c.checkFrom()
 	}
 }
-
-// checkFrom lets the provider judge the sender; where its server is broken, with another one.
-func (c *checker) checkFrom() {
-	if c.given["SMTP_FROM"] == "" || !c.whole("SMTP_FROM") {
-		return
-	}
-	cfg, err := smtp.ParseURL(c.s.SMTPURL)
-	if err != nil {
-		cfg = smtp.Config{Host: "localhost"}
-	}
-	cfg.From = c.s.SMTPFrom
-	if _, err := smtp.New(cfg); err != nil {
-		c.add("SMTP_FROM", ruleOf(err).Error())
-	}
-}
-
-// spareSecret stands in for a broken one, so that the URL is judged all the same. It signs nothing.
-const spareSecret = "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="
 
 func (c *checker) checkWebhook() {
 	urlGiven, secretGiven := c.given["WEBHOOK_URL"] != "", c.given["WEBHOOK_SECRET"] != ""

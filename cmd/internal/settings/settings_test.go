@@ -101,10 +101,10 @@ func TestBadValueIsNamedAndNotShown(t *testing.T) {
 		"RATE_LIMIT_WINDOW_SECONDS":      {"0", "2678401"},
 		"PROVIDER":                       {"canary", "SMTP"},
 		"MOCK_FAILURE_RATE":              {"1.1", "2", "50%", "nan"},
-		"SMTP_URL":                       {"canary", "http://canary", "smtp://canary:canary@h?x=canary", "smtp://u:canary%zz@h"},
-		"SMTP_FROM":                      {"can\nary"},
+		"SMTP_URL":                       {"canary", "http://canary", "smtp://canary:canary@h?x=canary", "smtp://u:canary%zz@h", "smtp://h?helo=canary..h", "smtp://h?messageIdDomain=-canary"},
+		"SMTP_FROM":                      {"can\nary", "canary", "canary@", "canary@h,canary@h", "Canary <canary>"},
 		"PROVIDER_URL":                   {"canary", "ftp://canary", "http://canary:canary@h/"},
-		"WEBHOOK_URL":                    {"http://h/\x00canary"},
+		"WEBHOOK_URL":                    {"http://h/\x00canary", "canary", "ftp://canary", "http://", "http://u:canary@h/"},
 		"WEBHOOK_SECRET":                 {"canary", "whsec_canary", secret + ",", "whsec_Y2FuYXJ5"},
 		"WEBHOOK_POLL_INTERVAL_MS":       {"9"},
 		"WEBHOOK_TIMEOUT_MS":             {"0"},
@@ -132,6 +132,20 @@ func TestBadValueIsNamedAndNotShown(t *testing.T) {
 		names[row.name] = true
 	}
 	require.Len(t, names, 37)
+}
+
+// What is not used today is tomorrow, and is printed at the start.
+func TestEverySettingIsCheckedWhoeverNeedsIt(t *testing.T) {
+	t.Parallel()
+	for _, row := range table(&Settings{}) {
+		for _, o := range []Options{{Role: RoleAPI}, {Role: RoleWorker}, {Role: RoleAPI, Dev: true}} {
+			for _, garbage := range []string{"canary!,", "<canary", "canary\u202e"} {
+				_, err := Load([]string{row.name + "=" + garbage, dsn}, o)
+				require.ErrorContains(t, err, row.name+": ", "%s=%q", row.name, garbage)
+				require.NotContains(t, err.Error(), "canary")
+			}
+		}
+	}
 }
 
 func TestAllProblemsComeAtOnce(t *testing.T) {

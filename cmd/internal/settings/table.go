@@ -114,7 +114,7 @@ func providerRows(s *Settings) []setting {
 			"bounds a delivery; shorter than JOB_VISIBILITY_TIMEOUT_SECONDS by 100 ms"),
 		row("MOCK_FAILURE_RATE", "0", fraction(&s.MockFailureRate, 1), "mock: part of the attempts that fail transiently"),
 		row("SMTP_URL", "", smtpURL(&s.SMTPURL), "smtp: the server").keptSecret(),
-		row("SMTP_FROM", "", text(&s.SMTPFrom, "an address, with or without a name"), "smtp: the sender"),
+		row("SMTP_FROM", "", sender(&s.SMTPFrom), "smtp: the sender"),
 		row("PROVIDER_URL", "", providerURL(&s.ProviderURL), "http: where deliveries are posted").keptSecret(),
 	)
 }
@@ -122,7 +122,7 @@ func providerRows(s *Settings) []setting {
 func webhookRows(s *Settings) []setting {
 	return group(
 		groupWebhook,
-		row("WEBHOOK_URL", "", text(&s.WebhookURL, "http(s)://host/path"),
+		row("WEBHOOK_URL", "", webhookURL(&s.WebhookURL),
 			"where events of finished jobs are posted; without it none are recorded").keptSecret(),
 		row("WEBHOOK_SECRET", "", webhookSecrets(&s.WebhookSecrets),
 			"what signs them, the newest first").keptSecret(),

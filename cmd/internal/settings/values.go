@@ -19,6 +19,7 @@ import (
 	"github.com/notifyq/notifyq/internal/signature"
 	httpprovider "github.com/notifyq/notifyq/providers/http"
 	"github.com/notifyq/notifyq/providers/smtp"
+	"github.com/notifyq/notifyq/publishers/webhook"
 )
 
 // value is how a text becomes a field, and a field a text. form says which texts do.
@@ -133,17 +134,6 @@ func level(into *slog.Level) value {
 	}, func() string { return strings.ToLower(into.String()) }}
 }
 
-// text takes any text that can stand in one line. What it has to be is checked where it is used.
-func text(into *string, form string) value {
-	return value{form, func(given string) error {
-		if strings.ContainsFunc(given, func(r rune) bool { return r < ' ' || r == 0x7f }) {
-			return errors.New("must not contain control characters")
-		}
-		*into = given
-		return nil
-	}, func() string { return *into }}
-}
-
 var hostForm = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9_.])?$`)
 
 func host(into *string) value {
@@ -222,9 +212,26 @@ func channels(into *[]notifyq.Channel) value {
 	}, func() string { return commas(*into) }}
 }
 
+// smtpURL lets the provider judge, with some sender: that is another setting.
 func smtpURL(into *string) value {
 	return value{"smtp://user:password@host:587 or smtps://…", func(given string) error {
-		if _, err := smtp.ParseURL(given); err != nil {
+		cfg, err := smtp.ParseURL(given)
+		if err == nil {
+			cfg.From = "nobody@notifyq.invalid"
+			_, err = smtp.New(cfg)
+		}
+		if err != nil {
+			return ruleOf(err)
+		}
+		*into = given
+		return nil
+	}, func() string { return *into }}
+}
+
+// sender lets the provider judge, with some server.
+func sender(into *string) value {
+	return value{"an address, with or without a name", func(given string) error {
+		if _, err := smtp.New(smtp.Config{Host: "localhost", From: given}); err != nil {
 			return ruleOf(err)
 		}
 		*into = given
@@ -235,6 +242,22 @@ func smtpURL(into *string) value {
 func providerURL(into *string) value {
 	return value{"http(s)://user:password@host/path", func(given string) error {
 		if _, err := httpprovider.New(httpprovider.Config{URL: given}); err != nil {
+			return ruleOf(err)
+		}
+		*into = given
+		return nil
+	}, func() string { return *into }}
+}
+
+// spareSecret stands in for those of the settings where the URL is judged. It signs nothing.
+const spareSecret = "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="
+
+// webhookURL lets the publisher judge. Whether it may lead into a private network is another setting's business.
+func webhookURL(into *string) value {
+	return value{"http(s)://host/path", func(given string) error {
+		anywhere := []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
+		cfg := webhook.Config{URL: given, Secrets: []string{spareSecret}, AllowCIDRs: anywhere}
+		if _, err := webhook.New(cfg); err != nil {
 			return ruleOf(err)
 		}
 		*into = given
