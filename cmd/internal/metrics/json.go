@@ -33,12 +33,21 @@ type webhookCounts struct {
 	GivenUp   int64 `json:"givenUp"` // or held back, since their endpoint is disabled
 }
 
+// maxAge is how old the values may be. While the database answers none is older than a pause, the sample before it and the
+// one that runs: 50 s.
+const maxAge = time.Minute
+
 // serveJSON answers a person or a script, who often has just done something and wants to see it: where a sample is cheap it
-// waits for a new one. Age tells how old the values are.
+// waits for a new one. Age tells how old the values are. Few look at it, so that what an outage has left behind is not given
+// out for long.
 func (m *Metrics) serveJSON(w http.ResponseWriter, r *http.Request) {
 	last := m.sampler.fresh(r.Context())
-	if last == nil {
+	switch {
+	case last == nil:
 		unavailable(w, r, "The database has not answered yet.")
+		return
+	case time.Since(last.at) > maxAge:
+		unavailable(w, r, "The database has not answered for a while.")
 		return
 	}
 	jobs := last.stats.Jobs

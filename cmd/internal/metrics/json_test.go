@@ -51,7 +51,7 @@ func TestJSONSeesWhatWasDoneBefore(t *testing.T) {
 	}, 20*time.Second, 10*time.Millisecond)
 }
 
-func TestDatabaseAwayLeavesTheLastValues(t *testing.T) {
+func TestDatabaseAwayLeavesTheLastValuesForAMinute(t *testing.T) {
 	t.Parallel()
 	src := &source{err: errors.New("database connection failed")}
 	var logs bytes.Buffer
@@ -67,18 +67,32 @@ func TestDatabaseAwayLeavesTheLastValues(t *testing.T) {
 	src.set(notifyq.Stats{}, errors.New("database connection failed"))
 	m.sampler.take(t.Context())
 	m.sampler.take(t.Context())
-	m.sampler.mu.Lock()
-	m.sampler.last.at = m.sampler.last.at.Add(-time.Minute)
-	m.sampler.mu.Unlock()
+	older := func(by time.Duration) {
+		m.sampler.mu.Lock()
+		defer m.sampler.mu.Unlock()
+		m.sampler.last.at = m.sampler.last.at.Add(-by)
+	}
+	older(45 * time.Second)
 	answer = get(m, "application/json")
 	require.Equal(t, http.StatusOK, answer.Code)
 	require.Contains(t, answer.Body.String(), `"sent":3`)
-	require.Regexp(t, `^6[0-9]$`, answer.Header().Get("Age"))
+	require.Regexp(t, `^4[5-9]$`, answer.Header().Get("Age"))
+	older(20 * time.Second)
+	answer = get(m, "application/json")
+	require.Equal(t, http.StatusServiceUnavailable, answer.Code, "who reads a number there takes it for today's")
+	require.Equal(t, "1", answer.Header().Get("Retry-After"))
+	require.Equal(t, "application/problem+json", answer.Header().Get("Content-Type"))
+	require.Empty(t, answer.Header().Get("Age"))
 	text := get(m, "").Body.String()
 	require.Contains(t, text, `notifyq_jobs{status="sent"} 3`)
 	require.Contains(t, text, "notifyq_sample_failures_total 3")
 	require.Regexp(t, `notifyq_sample_age_seconds 6[0-9]\.`, text)
 	require.Equal(t, 2, strings.Count(logs.String(), "metrics.sample_failed"), "once an outage")
+
+	src.set(sampleStats(), nil)
+	m.sampler.take(t.Context())
+	m.sampler.last.took = time.Hour // one that is not repeated
+	require.Equal(t, http.StatusOK, get(m, "application/json").Code)
 }
 
 func TestAcceptHeaders(t *testing.T) {

@@ -4,7 +4,7 @@
 // took, and between a second and half a minute. So sampling keeps less than a twentieth of one connection busy, and a
 // quarter where a sample takes all of its ten seconds. Who reads the JSON often has just done something and wants to see
 // it: the pause ends early for them where a sample is cheap, and however many ask, a fifth of the connection is the most
-// that they get. While the database is away the last sample is served, with its age.
+// that they get. While the database is away the text has the last sample, with its age, and the JSON has it for a minute.
 //
 // No label holds anything of a notification, a tenant or a client: their values are those in this package, and the routes
 // that the process has.
