@@ -2,6 +2,7 @@ package app
 
 import (
 	"bytes"
+	"context"
 	"regexp"
 	"strings"
 	"sync"
@@ -80,6 +81,17 @@ func TestCommandLines(t *testing.T) {
 		require.Equal(t, want.code, code, line+": "+out)
 		require.Contains(t, out, want.text, line)
 	}
+}
+
+// It writes to a database that is in the environment, perhaps for something else.
+func TestHelpSaysWhatDevDoesWithADatabase(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	Process{Role: settings.RoleAPI, Dev: func(context.Context, Development) error { return nil }}.usage(&out)
+	require.Contains(t, out.String(), "With DATABASE_URL set, -dev works in that database")
+	out.Reset()
+	Process{Role: settings.RoleWorker}.usage(&out)
+	require.NotContains(t, out.String(), "-dev works")
 }
 
 func TestEverySettingIsInTheHelpOnceAndWithItsDefault(t *testing.T) {

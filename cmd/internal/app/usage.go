@@ -36,5 +36,12 @@ Exit codes:
 While the database is away, or its schema is not there yet, the process runs, /readyz answers 503, and it goes on by
 itself. Settings are read from the environment; an empty one is not set. A name below stands before its default.
 `)
+	if p.Dev != nil {
+		_, _ = fmt.Fprint(w, `
+With DATABASE_URL set, -dev works in that database instead of one of its own: it migrates DATABASE_SCHEMA, delivers what
+is due there, and leaves what was made. It refuses a schema with unfinished work that no -dev has made. PROVIDER and
+WEBHOOK_URL are taken, too, where they are set.
+`)
+	}
 	settings.Help(w)
 }

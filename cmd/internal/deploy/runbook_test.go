@@ -174,3 +174,23 @@ func TestRunbookExplainsEveryEventThatIsLoud(t *testing.T) {
 		}
 	}
 }
+
+// Clients meet these, and ask whoever is on call.
+func TestRunbookExplainsEveryCodeOfProblems(t *testing.T) {
+	t.Parallel()
+	_, table, _ := strings.Cut(read(t, "docs/runbook.md"), "## Problem codes")
+	table, _, _ = strings.Cut(table, "\n## ")
+	var codes []string
+	for _, name := range []string{"cmd/internal/api/failure.go", "cmd/internal/httpserver/problem.go", "cmd/internal/metrics/metrics.go"} {
+		for _, code := range regexp.MustCompile(`(?:\b[cC]ode[A-Z]\w* += |Code: )"([a-z_]+)"`).FindAllStringSubmatch(read(t, name), -1) {
+			codes = append(codes, code[1])
+			require.True(t, strings.Contains(table, "`"+code[1]+"`"), "the runbook does not say what %s means", code[1])
+		}
+	}
+	require.Greater(t, len(codes), 18)
+	for _, row := range regexp.MustCompile("(?m)^\\| \\d+ \\| (`[^|]+) \\|").FindAllStringSubmatch(table, -1) {
+		for code := range strings.FieldsSeq(row[1]) {
+			require.Contains(t, codes, strings.Trim(code, "`"), "nothing answers with it")
+		}
+	}
+}

@@ -48,7 +48,7 @@ func table(s *Settings) []setting {
 func databaseRows(s *Settings) []setting {
 	return group(
 		groupDatabase,
-		row("DATABASE_URL", "", databaseURL(&s.DatabaseURL), "where PostgreSQL is; required, but with -dev").keptSecret(),
+		row("DATABASE_URL", "", databaseURL(&s.DatabaseURL), "where PostgreSQL is; required, but with -dev, which uses it if it is set").keptSecret(),
 		row("DATABASE_SCHEMA", notifyq.DefaultSchema, schemaName(&s.DatabaseSchema), "the schema with notifyq's tables"),
 		row("DATABASE_POOL_MAX", "10", whole(&s.DatabasePoolMax, 1, 1000),
 			"connections of the pool; a worker has three more, and two for the webhook"),
