@@ -14,8 +14,9 @@ const left = 'select count(*)::int as n from graphile_worker._private_jobs';
   await db.connect();
   for (let from = 0; from < count; from += 5000) {
     await db.query(
-      `select graphile_worker.add_job('notify', json_build_object('recipient', 'user' || i || '@example.test',
-         'channel', 'EMAIL', 'payload', json_build_object('subject', 'hi', 'body', 'hello there')))
+      `select graphile_worker.add_jobs(array_agg(json_populate_record(null::graphile_worker.job_spec,
+         json_build_object('identifier', 'notify', 'payload', json_build_object('recipient', 'user' || i || '@example.test',
+           'channel', 'EMAIL', 'payload', json_build_object('subject', 'hi', 'body', 'hello there'))))))
          from generate_series($1::int, $2::int) i`,
       [from, Math.min(from + 5000, count) - 1],
     );
