@@ -69,7 +69,7 @@ type apiProcess struct {
 }
 
 func startAPI(ctx context.Context, t task) (*apiProcess, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
@@ -81,16 +81,14 @@ func startAPI(ctx context.Context, t task) (*apiProcess, error) {
 	if err := a.cmd.Start(); err != nil {
 		return nil, err
 	}
+	ready := &load{api: a, client: http.DefaultClient}
 	for range 100 {
 		time.Sleep(50 * time.Millisecond)
-		if answer, err := http.Get(a.base + "/readyz"); err == nil {
-			_ = answer.Body.Close()
-			if answer.StatusCode == http.StatusOK {
-				return a, nil
-			}
+		if err = ready.request(ctx, http.MethodGet, "/readyz", nil, http.StatusOK, nil); err == nil {
+			return a, nil
 		}
 	}
-	return nil, fmt.Errorf("notifyq-api did not become ready")
+	return nil, fmt.Errorf("notifyq-api did not become ready: %w", err)
 }
 
 func (a *apiProcess) stop() error {

@@ -86,8 +86,11 @@ func measurements(o options) []measurement {
 				drain("SQL floor", "floor drain", func(t *task) { t.Clients = 2 }),
 			},
 			targets: []target{
-				{to: "river", atLeast: 3}, {to: "graphile-worker", atLeast: 1.3}, {to: "SQL floor", atLeast: 0.75},
-				{figure: "WAL bytes/job", atMost: 1500}, {figure: "commits/job", atMost: 0.02},
+				{to: "river", atLeast: 3},
+				{to: "graphile-worker", atLeast: 1.3},
+				{to: "SQL floor", atLeast: 0.75},
+				{figure: "WAL bytes/job", atMost: 1500},
+				{figure: "commits/job", atMost: 0.02},
 			},
 		},
 		{
@@ -140,8 +143,14 @@ func measurements(o options) []measurement {
 				drain("4", "notifyq drain", func(t *task) { t.Jobs, t.Workers = many, 4 }),
 				drain("16", "notifyq drain", func(t *task) { t.Jobs, t.Workers = many, 16 }),
 			},
-			targets: []target{{to: "4", atLeast: 0.85}, {to: "16", atLeast: 0.85}, {of: "4", to: "1", atLeast: 0.85},
-				{of: "4", to: "16", atLeast: 0.85}, {of: "16", to: "1", atLeast: 0.85}, {of: "16", to: "4", atLeast: 0.85}},
+			targets: []target{
+				{to: "4", atLeast: 0.85},
+				{to: "16", atLeast: 0.85},
+				{of: "4", to: "1", atLeast: 0.85},
+				{of: "4", to: "16", atLeast: 0.85},
+				{of: "16", to: "1", atLeast: 0.85},
+				{of: "16", to: "4", atLeast: 0.85},
+			},
 		},
 		{
 			name: "bulk", what: "ScheduleMany beside River's COPY insert", figure: "scheduled/s",
