@@ -60,20 +60,30 @@ func numbered(t task, i int) notifyq.Notification {
 	return n
 }
 
+// openTimed is a queue with a worker whose provider stops the watch. done stops it and closes the queue.
+func openTimed(ctx context.Context, t task) (q *queue, watch *stopwatch, done func() error, err error) {
+	if q, err = openQueue(ctx, t); err != nil {
+		return nil, nil, nil, err
+	}
+	watch = newStopwatch()
+	w, err := q.worker(t, timed{watch})
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	stop := running(ctx, w)
+	return q, watch, func() error {
+		defer q.pool.Close()
+		return stop()
+	}, nil
+}
+
 // latencyNotifyq measures from the call of Schedule to the call of the provider, with the worker that README's example has:
 // it is given the client, and polls every second.
 func latencyNotifyq(ctx context.Context, t task) (figures, error) {
-	q, err := openQueue(ctx, t)
+	q, watch, done, err := openTimed(ctx, t)
 	if err != nil {
 		return nil, err
 	}
-	defer q.pool.Close()
-	watch := newStopwatch()
-	w, err := q.worker(t, timed{watch})
-	if err != nil {
-		return nil, err
-	}
-	stop := running(ctx, w)
 	err = paced(ctx, t, func(i int) error {
 		watch.start(i)
 		_, err := q.client.Schedule(ctx, numbered(t, i))
@@ -82,7 +92,7 @@ func latencyNotifyq(ctx context.Context, t task) (figures, error) {
 	if err != nil {
 		return nil, err
 	}
-	return watch.figures(), stop()
+	return watch.figures(), done()
 }
 
 func latencyRiver(ctx context.Context, t task) (figures, error) {

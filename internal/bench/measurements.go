@@ -2,6 +2,7 @@ package main
 
 import (
 	"slices"
+	"strconv"
 	"time"
 )
 
@@ -66,17 +67,24 @@ func names(all []measurement) []string {
 
 // measurements are all there are, in their order.
 func measurements(o options) []measurement {
-	jobs := o.n(200_000, 2_000)
-	many := o.n(1_000_000, 4_000)
-	history := o.n(5_000_000, 5_000)
-	drain := func(name, do string, change func(*task)) contender {
+	return slices.Concat(drains(o), bigDrains(o), schedules(o), lives(o))
+}
+
+// drainer makes contenders that drain so many jobs.
+func drainer(jobs int) func(name, do string, change func(*task)) contender {
+	return func(name, do string, change func(*task)) contender {
 		t := task{Do: do, Jobs: jobs}
 		if change != nil {
 			change(&t)
 		}
 		return contender{name, t}
 	}
-	all := []measurement{
+}
+
+// drains compare with the peers.
+func drains(o options) []measurement {
+	drain := drainer(o.n(200_000, 2_000))
+	return []measurement{
 		{
 			name: "drain", what: "drain of no-op jobs, event row written", figure: "jobs/s",
 			contenders: []contender{
@@ -116,6 +124,14 @@ func measurements(o options) []measurement {
 			},
 			targets: []target{{to: "river", atLeast: 2.5}},
 		},
+	}
+}
+
+// bigDrains compare notifyq with itself.
+func bigDrains(o options) []measurement {
+	drain := drainer(o.n(200_000, 2_000))
+	many, history := o.n(1_000_000, 4_000), o.n(5_000_000, 5_000)
+	return []measurement{
 		{
 			name: "held", what: "drain while another transaction's snapshot is held open", figure: "jobs/s",
 			contenders: []contender{
@@ -152,6 +168,24 @@ func measurements(o options) []measurement {
 				{of: "16", to: "4", atLeast: 0.85},
 			},
 		},
+	}
+}
+
+// schedules measure how fast jobs come in.
+func schedules(o options) []measurement {
+	var all []measurement
+	for _, clients := range []int{16, 64} {
+		one := func(name, do string) contender {
+			return contender{name, task{Do: do, Jobs: o.n(20_000, 500), Clients: clients}}
+		}
+		all = append(all, measurement{
+			name: "schedule" + strconv.Itoa(clients), what: "one Schedule a call, from as many goroutines", figure: "scheduled/s",
+			contenders: []contender{one("notifyq", "notifyq schedule"), one("river", "river schedule")},
+			targets:    []target{{to: "river", atLeast: 3}},
+		})
+	}
+	drain := drainer(o.n(200_000, 2_000))
+	return append(all, []measurement{
 		{
 			name: "bulk", what: "ScheduleMany beside River's COPY insert", figure: "scheduled/s",
 			contenders: []contender{
@@ -160,6 +194,12 @@ func measurements(o options) []measurement {
 			},
 			targets: []target{{to: "river", atLeast: 1}},
 		},
+	}...)
+}
+
+// lives measure what runs for a while.
+func lives(o options) []measurement {
+	return []measurement{
 		{
 			name: "latency", what: "from the call of Schedule to the provider, 100 a second", figure: "p99 ms", least: true,
 			contenders: []contender{
@@ -185,16 +225,4 @@ func measurements(o options) []measurement {
 			targets:    []target{{figure: "POST p99 ms", atMost: 50}},
 		},
 	}
-	for _, clients := range []int{16, 64} {
-		at := map[int]string{16: "schedule16", 64: "schedule64"}[clients]
-		one := func(name, do string) contender {
-			return contender{name, task{Do: do, Jobs: o.n(20_000, 500), Clients: clients}}
-		}
-		all = slices.Insert(all, slices.IndexFunc(all, func(m measurement) bool { return m.name == "bulk" }), measurement{
-			name: at, what: "one Schedule a call, from as many goroutines", figure: "scheduled/s",
-			contenders: []contender{one("notifyq", "notifyq schedule"), one("river", "river schedule")},
-			targets:    []target{{to: "river", atLeast: 3}},
-		})
-	}
-	return all
 }

@@ -10,17 +10,10 @@ import (
 // sustainedNotifyq schedules t.PerSecond jobs a second for t.Lasting, in batches of a hundredth of a second, while a worker
 // delivers them, and measures how long they took. Left is what had not been delivered at the end.
 func sustainedNotifyq(ctx context.Context, t task) (figures, error) {
-	q, err := openQueue(ctx, t)
+	q, watch, done, err := openTimed(ctx, t)
 	if err != nil {
 		return nil, err
 	}
-	defer q.pool.Close()
-	watch := newStopwatch()
-	w, err := q.worker(t, timed{watch})
-	if err != nil {
-		return nil, err
-	}
-	stop := running(ctx, w)
 	began := time.Now()
 	scheduled := 0
 	for ctx.Err() == nil && time.Since(began) < t.Lasting {
@@ -45,5 +38,5 @@ func sustainedNotifyq(ctx context.Context, t task) (figures, error) {
 	watch.mu.Unlock()
 	out := watch.figures()
 	out["left"], out["jobs/s"], out["client peak MB"] = float64(left), float64(scheduled)/took, peakMemory()
-	return out, stop()
+	return out, done()
 }
