@@ -32,12 +32,13 @@ const jobColumns = `
        n.scheduled_at, q.next_attempt_at, n.expires_at, q.leased_until, o.finished_at,
        coalesce(o.last_redriven_at, q.last_redriven_at), n.erased_at, n.created_at, coalesce(o.finished_at, q.updated_at, n.created_at)`
 
+// No index serves IS NOT DISTINCT FROM: that of tenants would be walked for all jobs of one.
 const jobsSQL = `
 select` + jobColumns + `
   from @notifications n
   left join @notification_queue q on q.id = n.id
   left join @notification_outcomes o on o.id = n.id
- where n.id = any($1::uuid[]) and ($2::text is null or n.tenant = $2)`
+ where n.id = any($1::uuid[]) and ($2::text is null or n.tenant is not distinct from $2)`
 
 const jobByKeySQL = `
 select` + jobColumns + `

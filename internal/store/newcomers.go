@@ -16,14 +16,16 @@ type Newcomer struct {
 }
 
 // Whoever has neither an admission nor a booking in the longest window, nor one to come, may go, whatever the rules are. The
-// locks are taken by the statement before, so the snapshot of this one shows what their last holders wrote.
+// locks are taken by the statement before, so the snapshot of this one shows what their last holders wrote. OFFSET 0 keeps
+// the question one for each recipient: as a join it read the whole index once where the planner thought that it was small.
 const admitNewSQL = `
 insert into @rate_limit_reservations as r (job_id, limit_key, channel, reserved_at, booked)
 select c.job_id, c.limit_key, c.channel, statement_timestamp() + $5::bigint * interval '1 microsecond', false
   from unnest($1::uuid[], $2::uuid[], $3::text[]) as c(job_id, limit_key, channel)
  where not exists (
      select from @rate_limit_reservations o
-      where o.limit_key = c.limit_key and o.reserved_at > statement_timestamp() - $4::bigint * interval '1 microsecond')
+      where o.limit_key = c.limit_key and o.reserved_at > statement_timestamp() - $4::bigint * interval '1 microsecond'
+     offset 0)
 on conflict (job_id) do update
    set limit_key = excluded.limit_key, channel = excluded.channel, reserved_at = excluded.reserved_at, booked = false
 returning r.job_id`
