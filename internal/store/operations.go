@@ -13,11 +13,12 @@ import (
 type By struct{ Actor, Reason string }
 
 // One conditional statement. If a claim holds the row, this waits for it, checks the condition again, finds PROCESSING
-// and changes nothing: a job is either cancelled and never claimed, or claimed and not cancelled.
+// and changes nothing: a job is either cancelled and never claimed, or claimed and not cancelled. 'q.status + 0' proves no
+// partial index: one of them was walked from end to end for the id that stands last in it.
 const cancelSQL = `
 with gone as (
     delete from @notification_queue q
-     where q.id = $1 and q.status in ({states}) and ($2::text is null or q.tenant = $2)
+     where q.id = $1 and q.status + 0 in ({states}) and ($2::text is null or q.tenant = $2)
     returning q.*
 ), outcome as (
     insert into @notification_outcomes (id, tenant, status, finished_at, attempt_count, max_attempts, reconciliation_granted,
@@ -26,7 +27,7 @@ with gone as (
            redrive_count, last_redriven_at, first_attempt_at, nullif($4, ''), last_error
       from gone
 ), slot as (
-    delete from @rate_limit_reservations r using gone where r.job_id = gone.id and r.booked
+    delete from @rate_limit_reservations r using gone where r.job_id = any(array[gone.id]) and r.booked
 ), operation as (
     insert into @operations (what, tenant, job_id, actor, reason)
     select 'cancel', tenant, id, $3, $4 from gone
@@ -49,13 +50,13 @@ with mine as materialized (
     select o.id, n.tenant, n.channel, n.priority, n.expires_at, n.max_attempts, n.on_ambiguous, o.redrive_count,
            o.first_attempt_at, o.last_error
       from @notification_outcomes o
-      join @notifications n on n.id = o.id
-     where o.id = $1 and o.status in ({states}) and ($2::text is null or o.tenant = $2)
+      join @notifications n on n.id = any(array[o.id])
+     where o.id = $1 and o.status + 0 in ({states}) and ($2::text is null or o.tenant = $2)
        and o.reason is distinct from 'expired' and (n.expires_at is null or n.expires_at > statement_timestamp())
        and n.erased_at is null and o.redrive_count < 1000
        for update of o, n
 ), gone as (
-    delete from @notification_outcomes o using mine where o.id = mine.id returning mine.*
+    delete from @notification_outcomes o using mine where o.id = any(array[mine.id]) returning mine.*
 ), back as (
     insert into @notification_queue (id, tenant, channel, priority, next_attempt_at, expires_at, max_attempts, on_ambiguous,
                                      redrive_count, last_redriven_at, first_attempt_at, last_error, updated_at)
@@ -91,18 +92,19 @@ type Bulk struct {
 
 // Oldest first, by id, with SKIP LOCKED: two calls at once share the jobs instead of redriving one twice, and the
 // condition is checked again on the locked row. A paced call begins where the last paced one of the same scope ends, so
-// that calling again and again keeps the pace.
+// that calling again and again keeps the pace. The status is a range of one value, and part of the order, so that only the
+// index that begins with it has that order: SENT, of which there may be millions, is never passed by. See pinSQL for the rest.
 const redriveManySQL = `
 with chosen as materialized (
     select o.id, o.tenant, o.redrive_count, o.first_attempt_at, o.last_error
       from @notification_outcomes o
-      join @notifications n on n.id = o.id
-     where o.status = $1 and o.status in ({states}) and o.status <> 2
+      join @notifications n on n.id = any(array[o.id])
+     where o.status between $1 and $1 and o.status in ({states}) and o.status <> 2
        and ($2::text is null or o.tenant = $2) and ($3::text is null or n.recipient_key = $3)
        and ($4::timestamptz is null or o.finished_at >= $4)
        and o.reason is distinct from 'expired' and (n.expires_at is null or n.expires_at > statement_timestamp())
        and n.erased_at is null and o.redrive_count < 1000
-     order by o.id
+     order by o.status, o.id
      limit $5
        for update of o, n skip locked
 ), pace as materialized (
@@ -112,7 +114,7 @@ with chosen as materialized (
     select c.*, pace.start + (row_number() over (order by c.id) - 1) * $6::bigint * interval '1 microsecond' as due
       from chosen c cross join pace
 ), gone as (
-    delete from @notification_outcomes o using placed where o.id = placed.id returning o.id
+    delete from @notification_outcomes o using placed where o.id = any(array[placed.id]) returning o.id
 ), back as (
     insert into @notification_queue (id, tenant, channel, priority, next_attempt_at, expires_at, max_attempts, on_ambiguous,
                                      redrive_count, last_redriven_at, first_attempt_at, last_error, updated_at)
@@ -120,7 +122,7 @@ with chosen as materialized (
            p.redrive_count + 1, statement_timestamp(), p.first_attempt_at, p.last_error, statement_timestamp()
       from placed p
       join gone on gone.id = p.id
-      join @notifications n on n.id = p.id
+      join @notifications n on n.id = any(array[p.id])
 ), operation as (
     insert into @operations (what, tenant, actor, reason, affected, paced_until)
     select 'redrive_many', $2, $7, $8, count(*), case when $6::bigint > 0 then max(due) + $6::bigint * interval '1 microsecond' end
@@ -132,12 +134,13 @@ const redrivableSQL = `
 select count(*) from (
 select
   from @notification_outcomes o
-  join @notifications n on n.id = o.id
- where o.status = $1 and o.status in ({states}) and o.status <> 2
+  join @notifications n on n.id = any(array[o.id])
+ where o.status between $1 and $1 and o.status in ({states}) and o.status <> 2
    and ($2::text is null or o.tenant = $2) and ($3::text is null or n.recipient_key = $3)
    and ($4::timestamptz is null or o.finished_at >= $4)
    and o.reason is distinct from 'expired' and (n.expires_at is null or n.expires_at > statement_timestamp())
    and n.erased_at is null and o.redrive_count < 1000
+ order by o.status, o.id
  limit $5) t`
 
 // Paced calls of one scope take turns, or two at once would begin at the same moment and double the pace.
@@ -187,20 +190,21 @@ func (s *Store) SetPaused(ctx context.Context, q Querier, channel string, paused
 }
 
 // Erasing goes in bounded batches: first the waiting jobs are cancelled, then everything finished loses what is
-// personal. Both walk notifications_recipient_key. The request's fingerprint goes too: a hash of a short recipient can
+// personal. Both walk notifications_recipient_key, as redriveManySQL walks its index. The request's fingerprint goes too: a hash of a short recipient can
 // be guessed, and so can that in a reservation. Finished jobs are locked in a statement before the one that erases: the snapshot of a single one could
 // precede the lock, and miss that a redrive brought the job back.
 const eraseLiveSQL = `
 with mine as materialized (
     select q.id
       from @notifications n
-      join @notification_queue q on q.id = n.id
-     where n.recipient_key = $1 and n.recipient_key <> '' and ($2::text is null or n.tenant = $2) and n.erased_at is null and q.status in ({states})
-     order by q.id
+      join @notification_queue q on q.id = any(array[n.id])
+     where n.recipient_key between $1 and $1 and n.recipient_key <> '' and ($2::text is null or n.tenant = $2) and n.erased_at is null
+       and q.status + 0 in ({states})
+     order by n.recipient_key, n.id
      limit $3
        for update of q skip locked
 ), gone as (
-    delete from @notification_queue q using mine where q.id = mine.id
+    delete from @notification_queue q using mine where q.id = any(array[mine.id])
     returning q.id, q.tenant, q.attempt_count, q.max_attempts, q.reconciliation_granted, q.redrive_count, q.last_redriven_at, q.first_attempt_at
 ), outcome as (
     insert into @notification_outcomes (id, tenant, status, finished_at, attempt_count, max_attempts, reconciliation_granted,
@@ -209,36 +213,33 @@ with mine as materialized (
            redrive_count, last_redriven_at, first_attempt_at, 'erased'
       from gone
 ), slot as (
-    delete from @rate_limit_reservations r using gone where r.job_id = gone.id and r.booked
+    delete from @rate_limit_reservations r using gone where r.job_id = any(array[gone.id]) and r.booked
 )
 select count(*) from gone`
 
 const lockFinishedSQL = `
 select o.id
   from @notifications n
-  join @notification_outcomes o on o.id = n.id
- where n.recipient_key = $1 and n.recipient_key <> '' and ($2::text is null or n.tenant = $2) and n.erased_at is null
- order by n.id
+  join @notification_outcomes o on o.id = any(array[n.id])
+ where n.recipient_key between $1 and $1 and n.recipient_key <> '' and ($2::text is null or n.tenant = $2) and n.erased_at is null
+ order by n.recipient_key, n.id
  limit $3
    for update of o, n skip locked`
 
 const eraseFinishedSQL = `
 with mine as materialized (
-    select n.id
-      from @notifications n
-      join @notification_outcomes o on o.id = n.id
-     where n.id = any($1::uuid[])
+    select o.id from @notification_outcomes o where o.id = any($1::uuid[])
 ), outcome as (
-    update @notification_outcomes o set last_error = null, provider_id = null from mine where o.id = mine.id
+    update @notification_outcomes o set last_error = null, provider_id = null from mine where o.id = any(array[mine.id])
 ), attempt as (
-    update @notification_attempts a set error = null from mine where a.id = mine.id
+    update @notification_attempts a set error = null from mine where a.id = any(array[mine.id])
 ), slot as (
-    delete from @rate_limit_reservations r using mine where r.job_id = mine.id
+    delete from @rate_limit_reservations r using mine where r.job_id = any(array[mine.id])
 ), erased as (
     update @notifications n
        set recipient = '', recipient_key = '', payload = 'null', request_fingerprint = '', trace_context = null,
            erased_at = statement_timestamp()
-      from mine where n.id = mine.id
+      from mine where n.id = any(array[mine.id])
     returning n.id
 )
 select count(*) from erased`
