@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // ParkedEvent is one event that was given up or waits for its endpoint.
@@ -40,24 +41,28 @@ select e.id, e.job_id, e.status, e.topic, e.key, e.endpoint, e.parked_reason, e.
 )
 
 // Parked reads up to limit parked events behind after, in the order of their ids: all, or those of one endpoint.
-func (s *Store) Parked(ctx context.Context, q Querier, endpoint string, after uuid.UUID, limit int) ([]ParkedEvent, error) {
+func (s *Store) Parked(ctx context.Context, pool *pgxpool.Pool, endpoint string, after uuid.UUID, limit int) (events []ParkedEvent, err error) {
 	sql, args := s.sql.parked, []any{pgUUID(after), limit}
 	if endpoint != "" {
 		sql, args = s.sql.parkedAt, append(args, endpoint)
 	}
-	rows, err := q.Query(ctx, sql, args...)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (e ParkedEvent, err error) {
-		var job pgtype.UUID
-		var status pgtype.Int2
-		var topic, key, endpoint, lastError pgtype.Text
-		err = row.Scan(&e.ID, &job, &status, &topic, &key, &endpoint, &e.Reason, &lastError, &e.Failures, &e.CreatedAt, &e.ParkedAt)
-		e.JobID, e.Status, e.Topic, e.Key = job.Bytes, status.Int16, topic.String, key.String
-		e.Endpoint, e.LastError = endpoint.String, lastError.String
-		return e, err
+	err = pinnedRead(ctx, pool, func(b *pgx.Batch) {
+		b.Queue(sql, args...).Query(func(rows pgx.Rows) (err error) {
+			events, err = pgx.CollectRows(rows, scanParked)
+			return err
+		})
 	})
+	return events, err
+}
+
+func scanParked(row pgx.CollectableRow) (e ParkedEvent, err error) {
+	var job pgtype.UUID
+	var status pgtype.Int2
+	var topic, key, endpoint, lastError pgtype.Text
+	err = row.Scan(&e.ID, &job, &status, &topic, &key, &endpoint, &e.Reason, &lastError, &e.Failures, &e.CreatedAt, &e.ParkedAt)
+	e.JobID, e.Status, e.Topic, e.Key = job.Bytes, status.Int16, topic.String, key.String
+	e.Endpoint, e.LastError = endpoint.String, lastError.String
+	return e, err
 }
 
 // An event that comes back starts over: due now, with a fresh budget. Its last error stays as context.

@@ -23,7 +23,10 @@ type Querier interface {
 
 // The isolation level is asked for each time, since a role may set another default, under which SKIP LOCKED and ON
 // CONFLICT DO NOTHING end in 40001. It is a statement of the same pipeline, so it costs no round trip.
-const beginSQL = `begin isolation level read committed, read write`
+const (
+	beginSQL     = `begin isolation level read committed, read write`
+	beginReadSQL = `begin isolation level read committed, read only`
+)
 
 // The planner estimates an array parameter at ten rows and a queue table at what it held when it was last analyzed, which
 // after a drain is nothing. With the join left to it, a batch of 2,000 turned an index lookup into a hash over the whole
@@ -55,15 +58,27 @@ func recording(ctx context.Context, pool *pgxpool.Pool, fill func(b *pgx.Batch))
 	})
 }
 
+// pinnedRead is pinned for statements that write nothing, which a standby answers, too.
+func pinnedRead(ctx context.Context, pool *pgxpool.Pool, fill func(b *pgx.Batch)) error {
+	return pipelineFrom(ctx, pool, beginReadSQL, func(b *pgx.Batch) {
+		b.Queue(pinSQL)
+		fill(b)
+	})
+}
+
 // pipeline is pinned with the plans left to the planner.
 func pipeline(ctx context.Context, pool *pgxpool.Pool, fill func(b *pgx.Batch)) error {
+	return pipelineFrom(ctx, pool, beginSQL, fill)
+}
+
+func pipelineFrom(ctx context.Context, pool *pgxpool.Pool, begin string, fill func(b *pgx.Batch)) error {
 	conn, err := pool.Acquire(ctx)
 	if err != nil {
 		return err
 	}
 	defer conn.Release()
 	b := &pgx.Batch{}
-	b.Queue(beginSQL)
+	b.Queue(begin)
 	fill(b)
 	b.Queue(`commit`)
 	err = conn.SendBatch(ctx, b).Close()
