@@ -1,160 +1,215 @@
 package store
 
 import (
-	"context"
-	"regexp"
-	"strconv"
+	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/notifyq/notifyq/internal/dbtest"
-	"github.com/notifyq/notifyq/migrate"
 )
 
-// burst is a queue that was drained, vacuumed and filled again before the next ANALYZE: the planner thinks it holds
-// nothing, or as much as was left.
-type burst struct {
-	pool  *pgxpool.Pool
-	store *Store
+// planned is a statement, and what has to be so about its plan.
+type planned struct {
+	sql  string
+	args []any
+	// free is left to the planner: it also runs in callers' transactions, where nothing is pinned. Reading all of a small table is
+	// right then, and to a planner that knows of next to nothing a lookup by primary key costs more than all of the table:
+	// there is no text that could help.
+	free bool
+	// reads are the indexes by which it reads tables, and nothing else does. There may be others to choose from.
+	reads []string
+	// bounds are what the conditions of indexes must have: where a walk begins or ends.
+	bounds map[string]string
+	walk   string // instead of both, for a list: the index
+	sorts  int    // of what comes out of tables
+	most   int    // rows that a scan looks at; 0: twice the batch
+	walks  bool   // it reads what a held snapshot keeps, too
 }
 
-const burstJobs = 20_000
+const (
+	planBatch = 100
+	// Some dozens for each row that is found, moved and indexed. A walk over the table for each takes 10 times as many.
+	planPages = planBatch * 60
 
-func newBurst(t *testing.T, left int) *burst {
+	placeScan = "Tid Scan on notification_queue"
+)
+
+// The ways to plan a statement: for the values of its parameters, and without them. PostgreSQL takes one of both.
+func planModes() []string { return []string{"force_custom_plan", "force_generic_plan"} }
+
+// check explains statements as they run, one after another: they lock what they change until they are rolled back.
+func (p *planTables) check(t *testing.T, stage string, statements map[string]planned) {
 	t.Helper()
-	// A database of its own: snapshots of other tests would keep the vacuum from what was deleted.
-	pool, err := pgxpool.New(t.Context(), dbtest.NewDatabase(t))
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
-	_, err = migrate.Up(t.Context(), pool, migrate.Options{})
-	require.NoError(t, err)
-	b := &burst{pool, New("notifyq", Guards{Cancel: []int16{0}, Redrive: []int16{3, 4}})}
-	b.fill(t)
-	for _, table := range []string{"notification_queue", "notifications"} {
-		b.exec(t, "delete from notifyq."+table+" where id not in (select id from notifyq."+table+" order by id desc limit $1)", left)
+	for name, s := range statements {
+		for _, mode := range planModes() {
+			t.Run(stage+"/"+name+"/"+mode, func(t *testing.T) { p.checkOne(t, s, mode) })
+		}
 	}
-	b.exec(t, "vacuum analyze notifyq.notification_queue")
-	b.exec(t, "vacuum analyze notifyq.notifications")
-	b.fill(t)
-	return b
 }
 
-func (b *burst) exec(t *testing.T, sql string, args ...any) {
+func (p *planTables) checkOne(t *testing.T, s planned, mode string) {
 	t.Helper()
-	_, err := b.pool.Exec(t.Context(), sql, args...)
-	require.NoError(t, err)
+	plan := p.explain(t, s, mode)
+	if p.little && s.free {
+		return
+	}
+	p.requireIndexes(t, s, plan)
+	for _, n := range plan.Scans() {
+		require.LessOrEqual(t, n.Looked(), max(s.most, 2*planBatch), "%s in\n%s", n.By(), plan)
+	}
+	if !s.walks {
+		require.Less(t, plan.Pages(), max(planPages, 8*s.most), "%s", plan)
+	}
 }
 
-func (b *burst) fill(t *testing.T) {
+func (p *planTables) requireIndexes(t *testing.T, s planned, plan dbtest.Plan) {
 	t.Helper()
-	b.exec(t, `
-		with asked as (
-		    insert into notifyq.notifications (id, tenant, idempotency_key, request_fingerprint, recipient, recipient_key, channel,
-		                                       payload, priority, scheduled_at, expires_at, max_attempts)
-		    select gen_random_uuid(), 'a', gen_random_uuid()::text, '\x00', 'u', 'u', 'EMAIL', '{}', 2, now(), now() + interval '1 h', 4
-		      from generate_series(1, $1::int)
-		    returning *)
-		insert into notifyq.notification_queue (id, tenant, channel, priority, next_attempt_at, expires_at, max_attempts, updated_at)
-		select id, tenant, channel, priority, scheduled_at, expires_at, max_attempts, now() from asked`, burstJobs)
+	require.Equal(t, s.sorts, plan.Sorts(), "sorts in\n%s", plan)
+	if s.walk != "" {
+		requireWalk(t, plan, s.walk)
+		return
+	}
+	require.Equal(t, slices.Sorted(slices.Values(s.reads)), plan.Reads(), "%s", plan)
+	for index, bound := range s.bounds {
+		requireBound(t, plan, index, bound)
+	}
 }
 
-var hits = regexp.MustCompile(`shared hit=(\d+)`)
-
-// pages counts the pages that a pinned statement reads, in a transaction that is rolled back.
-func (b *burst) pages(t *testing.T, mode, sql string, args ...any) int {
+// requireWalk wants a list to walk one index from its cursor on, and to look everything else up, by whatever index.
+func requireWalk(t *testing.T, plan dbtest.Plan, index string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	tx, err := b.pool.Begin(ctx)
+	walks := 0
+	for _, n := range plan.Scans() {
+		require.NotEmpty(t, n.Index, "%s", plan)
+		require.NotContains(t, n.Type, "Bitmap", "%s", plan)
+		if !strings.HasPrefix(n.Alias, "x") {
+			require.Contains(t, n.Bound(), "id = ", "%s", plan)
+			continue
+		}
+		walks++
+		require.Equal(t, index, n.Index, "%s", plan)
+		require.Regexp(t, `\bid\)? < `, n.Bound(), "%s", plan)
+	}
+	require.Equal(t, 2, walks, "%s", plan)
+}
+
+func requireBound(t *testing.T, plan dbtest.Plan, index, bound string) {
+	t.Helper()
+	for _, n := range plan.Scans() {
+		if n.By() == index && strings.Contains(n.Bound(), bound) {
+			return
+		}
+	}
+	t.Errorf("no %q in the condition of %s in\n%s", bound, index, plan)
+}
+
+// explain runs a statement in a transaction that is rolled back.
+func (p *planTables) explain(t *testing.T, s planned, mode string) dbtest.Plan {
+	t.Helper()
+	tx, err := p.pool.Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { _ = tx.Rollback(t.Context()) }()
-	for _, set := range []string{pinSQL, "set local plan_cache_mode = " + mode} {
-		_, err := tx.Exec(ctx, set)
-		require.NoError(t, err)
-	}
-	rows, err := tx.Query(ctx, "explain (analyze, buffers, costs off, timing off, summary off) "+sql, args...)
+	_, err = tx.Exec(t.Context(), "set local plan_cache_mode = "+mode)
 	require.NoError(t, err)
-	var plan []string
-	for rows.Next() {
-		var line string
-		require.NoError(t, rows.Scan(&line))
-		plan = append(plan, line)
-	}
-	require.NoError(t, rows.Err(), "%s", sql)
-	text := strings.Join(plan, "\n")
-	require.NotContains(t, text, "Seq Scan on notif", text)
-	most := 0
-	for _, found := range hits.FindAllStringSubmatch(text, -1) {
-		n, err := strconv.Atoi(found[1])
+	if !s.free {
+		_, err = tx.Exec(t.Context(), pinSQL)
 		require.NoError(t, err)
-		most = max(most, n)
 	}
-	return most
+	plan, err := dbtest.ExplainAnalyze(t.Context(), tx.Conn(), s.sql, s.args...)
+	require.NoError(t, err)
+	return plan
 }
 
-// A burst after a drain must not cost a walk over the queue for each row: a claim of 1,000 took 39 s that way.
-func TestStatementsLookRowsUpInAQueueThatWasDrained(t *testing.T) {
+// all are the statements that run again and again, whatever the tables hold.
+func (p *planTables) all() map[string]map[string]planned {
+	return map[string]map[string]planned{
+		"claims": p.claimPlans(), "recording": p.recordPlans(), "limits": p.limitPlans(), "schedule": p.schedulePlans(),
+		"reads": p.readPlans(), "list": p.listPlans(), "operators": p.operatorPlans(), "housekeeping": p.housekeepingPlans(),
+		"events": p.eventPlans(), "endpoint": p.endpointPlans("few"), "samples": p.samplePlans(),
+	}
+}
+
+func (p *planTables) checkAll(t *testing.T, stage string) {
+	t.Helper()
+	for name, statements := range p.all() {
+		p.check(t, stage+"/"+name, statements)
+	}
+}
+
+func TestPlansOnEmptyTables(t *testing.T) {
 	t.Parallel()
-	const n, most = 100, 100 * 60 // pages: some dozens for each row that is found, moved and indexed
-	for _, left := range []int{0, 1, 20} {
-		t.Run(strconv.Itoa(left)+" left", func(t *testing.T) {
+	p := newPlanTables(t)
+	p.little = true
+	p.makeUpClaims()
+	p.checkAll(t, "never analyzed")
+	p.analyze(t)
+	p.checkAll(t, "analyzed")
+}
+
+func TestPlansOnFullTables(t *testing.T) {
+	t.Parallel()
+	p := newPlanTables(t)
+	rows := 1_000_000
+	if testing.Short() {
+		rows, p.little = 20_000, true
+	}
+	p.fillEmpty(t, rows)
+	p.analyze(t)
+	p.claim(t)
+	p.checkAll(t, "analyzed")
+}
+
+// A burst after a drain must not cost a walk over the queue for each row: a claim of 1,000 took 39 s that way. The planner
+// thinks that there is nothing, or what was left, and that it belongs to one endpoint.
+func TestPlansOnTablesThatWereDrained(t *testing.T) {
+	t.Parallel()
+	for name, left := range map[string]int{"nothing left": 0, "one left": 1, "20 left": 20} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBurst(t, left)
-			token := uuid.New()
-			claimArgs := append(laneArgs([]Lane{{"EMAIL", n, []Probe{{2, Mark{}, n}}}}), pgUUID(token), "w", micros(time.Minute))
-			for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
-				require.Less(t, b.pages(t, mode, b.store.sql.claim, claimArgs...), most, "claim, %s", mode)
-			}
-			jobs, err := b.store.Claim(t.Context(), b.pool, Lease{"w", token, time.Minute}, Lane{"EMAIL", n, []Probe{{2, Mark{}, n}}})
-			require.NoError(t, err)
-			require.Len(t, jobs, n)
-			b.requireFencedLookups(t, jobs, token, most)
-			b.exec(t, "update notifyq.notification_queue set leased_until = now() - interval '1 s' where status = 1")
-			b.exec(t, "update notifyq.notification_queue set expires_at = now() - interval '1 s' where id in (select id from notifyq.notification_queue where status = 0 limit 100)")
-			for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
-				require.Less(t, b.pages(t, mode, b.store.sql.recover, n, true), most, "recover, %s", mode)
-				require.Less(t, b.pages(t, mode, b.store.sql.expire, n, true), most, "expire, %s", mode)
-			}
+			p := newPlanTables(t)
+			p.fill(t, drainedRows)
+			p.drain(t, left)
+			p.fill(t, drainedRows)
+			p.claim(t)
+			p.little = true
+			p.checkAll(t, "filled again")
+			p.analyze(t)
+			p.checkAll(t, "analyzed")
 		})
 	}
 }
 
-// requireFencedLookups checks what ends, prolongs and hands back claims.
-func (b *burst) requireFencedLookups(t *testing.T, jobs []Claimed, token uuid.UUID, most int) {
-	t.Helper()
-	var claims Claims
-	batch := &Batch{Worker: "w", Events: true}
-	var send []Deferral
-	for _, j := range jobs {
-		claims.Add(j.ID, token)
-		batch.Sent = append(batch.Sent, Sent{ID: j.ID, Token: token})
-		batch.Ended = append(batch.Ended, Ended{ID: j.ID, Token: token, Status: 4, Reason: "exhausted", Class: "transient"})
-		batch.Retried = append(batch.Retried, Retried{ID: j.ID, Token: token, Class: "transient"})
-		batch.Released = append(batch.Released, Released{ID: j.ID, Token: token, Error: "401"})
-		send = append(send, Deferral{ID: j.ID, Token: token, Due: time.Now().Add(time.Hour)})
+// Rows that are gone stay in the way as long as anybody may still see them.
+func TestPlansUnderAHeldSnapshot(t *testing.T) {
+	t.Parallel()
+	p := newPlanTables(t)
+	dead := 300_000
+	if testing.Short() {
+		dead = 20_000
 	}
-	ids, tokens := claims.sorted()
-	fence := []any{ids, tokens}
-	lease := append(fence[:2:2], micros(time.Minute))
-	for name, s := range map[string]struct {
-		sql  string
-		args []any
-	}{
-		"renew":   {b.store.sql.renew, lease},
-		"start":   {b.store.sql.start, lease},
-		"sent":    {b.store.sql.sentByID, sentArgs(batch.Sent, batch.Events)},
-		"ended":   {b.store.sql.ended, endedArgs(batch)},
-		"retry":   {b.store.sql.retry, retryArgs(batch)},
-		"release": {b.store.sql.release, releaseArgs(batch.Released)},
-		"defer":   {b.store.sql.deferred, deferArgs(send)},
-	} {
-		for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
-			require.Less(t, b.pages(t, mode, s.sql, s.args...), most, "%s, %s", name, mode)
-		}
-	}
+	p.analyze(t)
+	p.hold(t)
+	p.bury(t, dead)
+	p.fill(t, deadLive)
+	p.claim(t)
+	p.little = true
+	p.checkAll(t, "statistics of nothing")
+	p.analyze(t)
+	p.checkAll(t, "analyzed")
 }
+
+// Controls: what would make these tests blind.
+func TestPlansAreMadeWithoutTheParametersToo(t *testing.T) {
+	t.Parallel()
+	p := newPlanTables(t)
+	p.makeUpClaims()
+	claim := p.eventPlans()["claim"]
+	custom, generic := p.explain(t, claim, "force_custom_plan"), p.explain(t, claim, "force_generic_plan")
+	require.NotContains(t, custom.String(), "ROW($1, $2)")
+	require.Contains(t, generic.String(), "ROW($1, $2)")
+}
+
+var anID = uuid.MustParse("0190f3a0-0000-7000-8000-000000000000")
