@@ -91,6 +91,8 @@ func (s *Store) PruneOwnEvents(ctx context.Context, pool *pgxpool.Pool, from tim
 	return deleted, last, err
 }
 
+// The second look at reserved_at is not in a form that an index serves: PostgreSQL 18, which skips through
+// rate_limit_reservations_key, read all of that for it.
 const pruneSlotsSQL = `
 with walk as materialized (
     select r.job_id as id, r.reserved_at < statement_timestamp() - $2::bigint * interval '1 microsecond' as old
@@ -102,7 +104,7 @@ with walk as materialized (
 ), gone as (
     delete from @rate_limit_reservations r
      using (select r.job_id from walk join @rate_limit_reservations r on r.job_id = any(array[walk.id])
-             where walk.old and r.reserved_at < statement_timestamp() - $2::bigint * interval '1 microsecond'
+             where walk.old and r.reserved_at + $2::bigint * interval '1 microsecond' < statement_timestamp()
                for update of r skip locked) mine
      where r.job_id = any(array[mine.job_id])
     returning r.job_id
