@@ -500,8 +500,8 @@ func (f *fifo) remove(j *Job) bool {
 	return true
 }
 
-// pacer spaces the starts of one channel in one worker. It may make up for paceSlack of lateness, or timers would keep it
-// below its rate.
+// pacer spaces the starts of one channel in one worker. A start that is late by up to paceSlack does not move those behind
+// it, or timers would keep the channel below its rate; after more than that it begins anew, without anything to make up for.
 type pacer struct {
 	perSecond float64
 	next      time.Time
@@ -515,8 +515,8 @@ func (p *pacer) take(now time.Time) {
 	if p.perSecond == 0 {
 		return
 	}
-	if earliest := now.Add(-paceSlack); p.next.Before(earliest) {
-		p.next = earliest
+	if p.next.Before(now.Add(-paceSlack)) {
+		p.next = now
 	}
 	p.next = p.next.Add(time.Duration(float64(time.Second) / p.perSecond))
 }

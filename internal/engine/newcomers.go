@@ -12,13 +12,13 @@ import (
 
 // newcomers admits jobs of recipients that have nothing in their windows in one round trip, without reading what they
 // have: where most recipients get little, that is nearly every job, at half the price. Where it is not, the try is a waste,
-// so after a poor one it is left alone for a while.
+// so after a poor one, or one that met a lock which somebody holds on to, it is left alone for a while.
 type newcomers struct {
 	s    *starter
 	skip int // admissions to go without a try
 }
 
-// poorSkip is for how many admissions a try is left out after one that admitted less than a quarter.
+// poorSkip is for how many admissions a try is left out after one that admitted less than a quarter, or found a lock taken.
 const poorSkip = 8
 
 // admit returns the jobs that were admitted, and those that have to be judged.
@@ -36,6 +36,7 @@ func (n *newcomers) admit(ctx context.Context, jobs []*Job) (admitted, rest []*J
 	ids, err := e.cfg.Store.AdmitNew(ctx, e.cfg.Pool, locks, asked, window, lead)
 	switch {
 	case store.IsBusy(err):
+		n.skip = poorSkip     // whoever holds on to a lock would be waited for twice each time
 		return nil, jobs, nil // judging finds out whose lock it is
 	case err != nil:
 		return nil, jobs, err
